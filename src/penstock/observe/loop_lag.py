@@ -1,0 +1,29 @@
+"""How late the event loop is: the first number to look at when everything is slow.
+
+A coroutine sleeps for a fixed time and records how much later than asked it was woken. The
+resolution is the loop's: uvloop's timers count whole milliseconds, so an idle loop shows up to one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from penstock.observe.metrics import Histogram, Registry
+
+INTERVAL_S = 0.1
+
+
+def loop_lag_histogram(registry: Registry) -> Histogram:
+    return registry.histogram(
+        "penstock_event_loop_lag_seconds",
+        "How much later than asked the event loop ran a timer, sampled ten times a second.",
+    )
+
+
+async def sample_loop_lag(histogram: Histogram) -> None:
+    """Sample until cancelled; the caller owns the task."""
+    while True:
+        due = time.monotonic() + INTERVAL_S
+        await asyncio.sleep(INTERVAL_S)
+        histogram.observe(max(0.0, time.monotonic() - due))

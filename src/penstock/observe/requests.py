@@ -1,0 +1,76 @@
+"""Requests by API: how many, how long in each phase, which errors.
+
+The phases are Kafka's: a request waits to be handled (queue), is worked on (local), waits for
+others, as a long poll or an acknowledgement does (remote), and its answer waits for the socket
+(send). Their sum is the total.
+
+`record` runs once per request and must stay below a microsecond: it takes nanoseconds as ints (of
+`time.monotonic_ns`), whose bit length is the bucket, and touches only lists made in advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from penstock.base.errors import ErrorCode
+from penstock.observe.metrics import Histogram, Reading, Registry, Sample
+
+_SECONDS = "Time that requests spent"
+PHASES = {
+    "penstock_request_queue_seconds": f"{_SECONDS} waiting to be handled.",
+    "penstock_request_local_seconds": f"{_SECONDS} being worked on by this node.",
+    "penstock_request_remote_seconds": f"{_SECONDS} waiting for data, replicas or the disk.",
+    "penstock_request_send_seconds": f"{_SECONDS} with their answer waiting for the socket.",
+    "penstock_request_total_seconds": f"{_SECONDS} in this node, from last byte in to last out.",
+}
+"""Metric names of the phases in the order of `record`, with the total last."""
+
+
+class RequestMetrics:
+    """The request metrics of one node."""
+
+    def __init__(self, registry: Registry, api_names: Mapping[int, str]) -> None:
+        """`api_names` has the label of every API key that may be recorded: `{0: "Produce"}`."""
+        self._names = dict(api_names)
+        self._phases = {key: tuple(Histogram() for _ in PHASES) for key in api_names}
+        self._errors = registry.counters(
+            "penstock_request_errors_total",
+            "Errors that answers carried, by API and error code.",
+            ("api", "error"),
+        )
+        registry.add_source(self._collect)
+
+    def record(
+        self, api_key: int, queue_ns: int, local_ns: int, remote_ns: int, send_ns: int
+    ) -> None:
+        """Count one answered request with the nanoseconds it spent in each phase."""
+        queue, local, remote, send, total = self._phases[api_key]
+        queue.counts[queue_ns.bit_length()] += 1
+        queue.sum_ns += queue_ns
+        local.counts[local_ns.bit_length()] += 1
+        local.sum_ns += local_ns
+        remote.counts[remote_ns.bit_length()] += 1
+        remote.sum_ns += remote_ns
+        send.counts[send_ns.bit_length()] += 1
+        send.sum_ns += send_ns
+        total_ns = queue_ns + local_ns + remote_ns + send_ns
+        total.counts[total_ns.bit_length()] += 1
+        total.sum_ns += total_ns
+
+    def error(self, api_key: int, code: ErrorCode, count: int = 1) -> None:
+        """Count an error code of an answer; `NONE` is not counted."""
+        if code:
+            self._errors.child(self._names[api_key], code.name).value += count
+
+    def _collect(self) -> Iterator[Reading]:
+        seen = [(self._names[key], phases) for key, phases in self._phases.items()]
+        seen = [(api, phases) for api, phases in seen if phases[-1].count]
+        if not seen:
+            return
+        name = "penstock_requests_total"
+        counts = [Sample(name, {"api": api}, phases[-1].count) for api, phases in seen]
+        yield Reading(name, "Requests answered, by API.", "counter", counts)
+        for index, (name, documentation) in enumerate(PHASES.items()):
+            for api, phases in seen:
+                samples = phases[index].samples(name, {"api": api})
+                yield Reading(name, documentation, "histogram", samples)

@@ -1,0 +1,221 @@
+"""The metrics that every node has, grouped by the room that owns the numbers.
+
+Names follow Kafka's meanings (BytesInPerSec, PartitionCount, LogEndOffset, ...), as Prometheus
+counters and gauges: a rate is the reader's to take. Series per topic and per partition can be
+switched off, since their number grows with the cluster; the totals over all topics are always there
+and never shrink when a topic is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from penstock import __version__
+from penstock.base.ids import TopicPartition
+from penstock.observe.metrics import Reading, Registry, Sample, slices
+
+_TOPIC_COUNTERS = {
+    "messages_in": "Messages appended by producers",
+    "bytes_in": "Bytes of record batches appended by producers",
+    "bytes_out": "Bytes of record batches sent to consumers",
+    "bytes_rejected": "Bytes of record batches refused",
+    "produce_requests": "Produce requests, one for each partition they name",
+    "fetch_requests": "Fetch requests, one for each partition they name",
+    "failed_produce_requests": "Produce requests answered with an error, one for each partition",
+    "failed_fetch_requests": "Fetch requests answered with an error, one for each partition",
+}
+
+
+class TopicCounters:
+    """The plain numbers of one topic; the hot path adds to them."""
+
+    __slots__ = tuple(_TOPIC_COUNTERS)
+
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+    bytes_rejected: int
+    produce_requests: int
+    fetch_requests: int
+    failed_produce_requests: int
+    failed_fetch_requests: int
+
+    def __init__(self) -> None:
+        for name in _TOPIC_COUNTERS:
+            setattr(self, name, 0)
+
+
+class TopicMetrics:
+    """Traffic over all topics (`penstock_bytes_in_total`) and by topic (`penstock_topic_...`)."""
+
+    def __init__(self, registry: Registry, *, per_topic: bool) -> None:
+        self._per_topic = per_topic
+        self._gone = TopicCounters()
+        self._topics: dict[str, TopicCounters] = {}
+        registry.add_source(self._collect)
+
+    def topic(self, name: str) -> TopicCounters:
+        """The counters of a topic; all topics share one object when series per topic are off."""
+        if not self._per_topic:
+            return self._gone
+        counters = self._topics.get(name)
+        if counters is None:
+            counters = self._topics[name] = TopicCounters()
+        return counters
+
+    def remove(self, name: str) -> None:
+        """Drop a deleted topic's series; what it counted stays in the totals."""
+        counters = self._topics.pop(name, None)
+        if counters is not None:
+            for field in _TOPIC_COUNTERS:
+                setattr(self._gone, field, getattr(self._gone, field) + getattr(counters, field))
+
+    def _collect(self) -> Iterator[Reading]:
+        topics = list(self._topics.items())
+        for field, what in _TOPIC_COUNTERS.items():
+            total = getattr(self._gone, field) + sum(getattr(c, field) for _, c in topics)
+            name = f"penstock_{field}_total"
+            sample = Sample(name, {}, total)
+            yield Reading(name, f"{what}, over all topics.", "counter", [sample])
+        if not self._per_topic:
+            return
+        for field, what in _TOPIC_COUNTERS.items():
+            name = f"penstock_topic_{field}_total"
+            samples = (Sample(name, {"topic": t}, getattr(c, field)) for t, c in topics)
+            yield from slices(name, f"{what}, by topic.", "counter", samples)
+
+
+class LogSizes(Protocol):
+    """What a scrape reads of a log."""
+
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+
+
+class PartitionMetrics:
+    """Sizes and offsets of the logs on this node, read on every scrape."""
+
+    _PER_PARTITION = (
+        ("penstock_log_size_bytes", "Size of the log on disk, by partition.", "size_bytes"),
+        ("penstock_log_start_offset", "First offset of the log, by partition.", "log_start_offset"),
+        ("penstock_log_end_offset", "Next offset of the log, by partition.", "log_end_offset"),
+    )
+
+    def __init__(
+        self,
+        registry: Registry,
+        logs: Callable[[], Iterable[tuple[TopicPartition, LogSizes]]],
+        *,
+        per_partition: bool,
+    ) -> None:
+        """`logs` is asked on every scrape, as `lambda: logs_by_partition.items()`."""
+        self._logs = logs
+        self._per_partition = per_partition
+        registry.add_source(self._collect)
+
+    def _collect(self) -> Iterator[Reading]:
+        logs = list(self._logs())
+        for name, documentation, value in (
+            ("penstock_partitions", "Partitions on this node.", len(logs)),
+            (
+                "penstock_logs_size_bytes",
+                "Size of all logs.",
+                sum(log.size_bytes for _, log in logs),
+            ),
+        ):
+            yield Reading(name, documentation, "gauge", [Sample(name, {}, value)])
+        if not self._per_partition:
+            return
+        for name, documentation, field in self._PER_PARTITION:
+            samples = (
+                Sample(name, {"topic": p.topic, "partition": str(p.partition)}, getattr(log, field))
+                for p, log in logs
+            )
+            yield from slices(name, documentation, "gauge", samples)
+
+
+class ConnectionMetrics:
+    """Connections of one listener: accepted, closed, refused by reason; open is the difference."""
+
+    __slots__ = ("_refused", "accepted", "closed")
+
+    def __init__(self, registry: Registry) -> None:
+        self.accepted = registry.counter(
+            "penstock_connections_accepted_total", "Connections that clients opened."
+        )
+        self.closed = registry.counter(
+            "penstock_connections_closed_total", "Accepted connections that ended."
+        )
+        self._refused = registry.counters(
+            "penstock_connections_refused_total",
+            "Connections closed by a limit or a rule, by reason.",
+            ("reason",),
+        )
+        registry.gauge(
+            "penstock_connections_open",
+            "Connections open now.",
+            lambda: self.accepted.value - self.closed.value,
+        )
+
+    def refused(self, reason: str) -> None:
+        self._refused.child(reason).value += 1
+
+
+class LogDirMetrics:
+    """Alarms of the data directory."""
+
+    __slots__ = ("append_failures", "corrupt_reads", "writable")
+
+    def __init__(self, registry: Registry) -> None:
+        self.writable = registry.gauge(
+            "penstock_log_dir_writable",
+            "1 while the data directory takes writes, 0 while it refuses them.",
+        )
+        self.writable.value = 1
+        self.append_failures = registry.counter(
+            "penstock_log_append_failures_total", "Appends that the disk refused."
+        )
+        self.corrupt_reads = registry.counter(
+            "penstock_log_corrupt_reads_total", "Reads that found stored bytes to be corrupt."
+        )
+
+
+class CleanerMetrics:
+    """What compaction has done."""
+
+    __slots__ = ("bytes_read", "bytes_written", "duration", "failures", "runs")
+
+    def __init__(self, registry: Registry) -> None:
+        self.runs = registry.counter("penstock_cleaner_runs_total", "Compactions that finished.")
+        self.failures = registry.counter(
+            "penstock_cleaner_failures_total", "Compactions that failed and will be tried again."
+        )
+        self.bytes_read = registry.counter(
+            "penstock_cleaner_read_bytes_total", "Bytes of segments that compactions read."
+        )
+        self.bytes_written = registry.counter(
+            "penstock_cleaner_written_bytes_total", "Bytes of segments that compactions kept."
+        )
+        self.duration = registry.histogram(
+            "penstock_cleaner_duration_seconds", "Time that compactions took."
+        )
+
+
+def add_process_metrics(registry: Registry) -> None:
+    """CPU, memory, descriptors and start time under Prometheus' usual names, and the build."""
+    registry.add_source(_process_readings)
+    build = registry.gauges(
+        "penstock_build_info", "Always 1; the version is a label.", ("version",)
+    )
+    build.child(__version__).value = 1
+
+
+def _process_readings() -> Iterable[Reading]:
+    from penstock.observe.exposition import process_readings  # see Registry.render_parts
+
+    return process_readings()

@@ -1,0 +1,54 @@
+"""Request metrics by API and phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.base.errors import ErrorCode
+from penstock.observe.metrics import Registry
+from penstock.observe.requests import PHASES, RequestMetrics
+
+Scrape = Callable[[Registry], dict[tuple[str, ...], float]]
+
+
+def test_phases_and_their_total_are_recorded_by_api(scrape: Scrape) -> None:
+    registry = Registry()
+    requests = RequestMetrics(registry, {0: "Produce", 1: "Fetch", 3: "Metadata"})
+    requests.record(0, 1_000, 20_000, 300_000, 4_000_000)
+    requests.record(0, 1_000, 20_000, 300_000, 4_000_000)
+    requests.record(1, 0, 5_000, 500_000_000, 0)
+    found = scrape(registry)
+    assert found["penstock_requests_total", "Produce"] == 2
+    assert found["penstock_requests_total", "Fetch"] == 1
+    sums = [found[name + "_sum", "Produce"] for name in PHASES]
+    assert sums == [2e-6, 40e-6, 600e-6, 8e-3, 8.642e-3]
+    assert found["penstock_request_remote_seconds_bucket", "Fetch", "0.268435456"] == 0
+    assert found["penstock_request_remote_seconds_bucket", "Fetch", "0.536870912"] == 1
+    assert all(found[name + "_count", "Fetch"] == 1 for name in PHASES)
+
+
+def test_an_api_that_was_never_called_has_no_series(scrape: Scrape) -> None:
+    registry = Registry()
+    requests = RequestMetrics(registry, {0: "Produce", 1: "Fetch"})
+    assert scrape(registry) == {}
+    requests.record(0, 1, 1, 1, 1)
+    assert not [key for key in scrape(registry) if "Fetch" in key]
+
+
+def test_each_phase_has_one_head_over_all_apis() -> None:
+    registry = Registry()
+    requests = RequestMetrics(registry, {0: "Produce", 1: "Fetch"})
+    requests.record(0, 1, 1, 1, 1)
+    requests.record(1, 1, 1, 1, 1)
+    assert registry.render().count(b"# TYPE penstock_request_") == len(PHASES)
+
+
+def test_errors_are_counted_by_code_and_none_is_not(scrape: Scrape) -> None:
+    registry = Registry()
+    requests = RequestMetrics(registry, {0: "Produce"})
+    requests.error(0, ErrorCode.NONE)
+    requests.error(0, ErrorCode.MESSAGE_TOO_LARGE)
+    requests.error(0, ErrorCode.MESSAGE_TOO_LARGE, 4)
+    assert scrape(registry) == {
+        ("penstock_request_errors_total", "Produce", "MESSAGE_TOO_LARGE"): 5
+    }
