@@ -1,0 +1,361 @@
+"""One client connection: framing, the order of answers, and flow control.
+
+Duty: cut the byte stream into frames, start requests, and write their answers in the order in
+which the requests came. Owned by the event loop's thread; nothing here blocks or awaits.
+
+Invariants:
+* A connection runs one request at a time. The one exception: a Produce may start while earlier
+  Produces of the connection wait for their acknowledgement; their appends have been made in order
+  already.
+* An answer is written only when every earlier request of the connection has been answered.
+* A peer that does not read its answers is not read from: while the transport's write buffer is
+  above its high mark no further request starts.
+
+Limits: `socket.request.max.bytes` a frame, `WAITING_REQUESTS_MAX` frames that wait behind another
+request, `queued.max.request.bytes` over all connections, `WRITE_BUFFER_HIGH_BYTES` of unsent
+answers before the connection stops (one answer may exceed it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Sequence
+from time import monotonic_ns
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from penstock.net.server import Server
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Answer: TypeAlias = Buffer | Sequence[Buffer]
+
+WAITING_REQUESTS_MAX = 64
+WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
+
+LARGE_FRAME_BYTES = 64 * 1024
+"""A frame of which more than this is still to come is received straight into its own buffer."""
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_SIZE = 4
+_REQUEST_MIN_BYTES = 8  # api key, version, correlation id
+_PRODUCE_KEY = b"\x00\x00"
+
+
+class Exchange:
+    """A request that has started, and the place of its answer in the connection's order."""
+
+    __slots__ = (
+        "answer",
+        "api_key",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "done",
+        "local_done_ns",
+        "received_ns",
+        "started_ns",
+        "version",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        received_ns: int,
+    ) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.received_ns = received_ns
+        self.started_ns = monotonic_ns()
+        self.local_done_ns = 0
+        self.answer: Answer | None = None
+        self.done = False
+        connection.pending.append(self)
+
+    def park(self) -> None:
+        """The local work is done; the answer waits for something else."""
+        self.local_done_ns = monotonic_ns()
+
+    def finish(self, answer: Answer | None) -> None:
+        """Hand over the framed answer; None for a request that gets none (acks=0)."""
+        if self.done:
+            return
+        self.answer = answer
+        self.done = True
+        connection = self.connection
+        if connection.pending and connection.pending[0] is self:
+            connection.drain()
+
+
+class LargeFrame(asyncio.BufferedProtocol):
+    """Stands in for the connection while a large frame arrives, which saves copying it twice."""
+
+    __slots__ = ("_connection", "_have", "_view")
+
+    def __init__(self, connection: Connection, beginning: bytes, size: int) -> None:
+        self._connection = connection
+        self._have = len(beginning)
+        self._view = memoryview(bytearray(size))
+        self._view[: self._have] = beginning
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._have :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._have += nbytes
+        self._connection.touch()
+        if self._have == len(self._view):
+            self._connection.large_frame_arrived(self._view)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+
+class Connection(asyncio.Protocol):
+    __slots__ = (
+        "_chunks",
+        "_have",
+        "_memory_full",
+        "_need",
+        "_pumping",
+        "_read_paused",
+        "_server",
+        "_transport",
+        "_waiting",
+        "_write_paused",
+        "closing",
+        "last_active",
+        "peer_host",
+        "pending",
+    )
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._chunks: list[bytes] = []  # the beginning of a frame that is still arriving
+        self._have = 0  # bytes in _chunks
+        self._need = 0  # bytes that _chunks must hold before there is something to do
+        self._waiting: deque[tuple[memoryview, int]] = deque()
+        self.pending: deque[Exchange] = deque()
+        self._pumping = False
+        self._memory_full = False
+        self._read_paused = False
+        self._write_paused = False
+        self.closing = False
+        self.last_active = 0.0
+        self.peer_host = ""
+
+    # -- the transport's callbacks -------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer_host = peer[0] if peer else ""
+        self.last_active = self._server.loop.time()
+        if not self._server.admit(self):
+            self.closing = True
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closing = True
+        self._transport = None
+        self._drop_arriving()
+        self._server.memory.give_back(sum(len(frame) for frame, _ in self._waiting))
+        self._waiting.clear()
+        self._server.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.closing:
+            return
+        self.touch()
+        if self._chunks:
+            self._chunks.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data = b"".join(self._chunks)
+            self._drop_arriving()
+        self._cut_frames(data)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self.touch()
+        self._pump()
+
+    def touch(self) -> None:
+        """Something has happened: the connection is not idle."""
+        self.last_active = self._server.loop.time()
+
+    # -- framing -------------------------------------------------------------------------------
+
+    def _cut_frames(self, data: bytes) -> None:
+        server = self._server
+        received_ns = monotonic_ns()
+        view = memoryview(data)
+        position, end = 0, len(data)
+        need = _LENGTH_SIZE
+        while end - position >= _LENGTH_SIZE:
+            (size,) = _LENGTH.unpack_from(data, position)
+            if not _REQUEST_MIN_BYTES <= size <= server.request_bytes_max:
+                self.refuse(
+                    f"a frame of {size} bytes; allowed are {_REQUEST_MIN_BYTES} to "
+                    f"{server.request_bytes_max} (socket.request.max.bytes)"
+                )
+                return
+            need = _LENGTH_SIZE + size
+            if end - position < need:
+                break
+            self._arrived(view[position + _LENGTH_SIZE : position + need], received_ns)
+            if self.closing:
+                return
+            position += need
+            need = _LENGTH_SIZE
+        if position < end:
+            self._keep_arriving(data[position:] if position else data, need)
+        self._regulate_reading()
+
+    def _keep_arriving(self, rest: bytes, need: int) -> None:
+        self._chunks.append(rest)
+        self._have = len(rest)
+        self._need = need
+        memory = self._server.memory
+        if memory.full:
+            self._memory_full = True
+            memory.when_free(self._memory_free)
+        memory.take(need)
+        if need - len(rest) > LARGE_FRAME_BYTES:
+            self._switch_protocol(LargeFrame(self, rest, need))
+
+    def _memory_free(self) -> None:
+        self._memory_full = False
+        self._regulate_reading()
+
+    def large_frame_arrived(self, frame: memoryview) -> None:
+        """The whole of a large frame, length included, lies in `frame`."""
+        self._switch_protocol(self)
+        self._drop_arriving()
+        self._arrived(frame[_LENGTH_SIZE:], monotonic_ns())
+        self._regulate_reading()
+
+    def _switch_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        transport = self._transport
+        if transport is not None and not self.closing:
+            # The transport chooses its way of reading when reading begins.
+            transport.pause_reading()
+            transport.set_protocol(protocol)
+            self._read_paused = True
+            self._regulate_reading()
+
+    def _drop_arriving(self) -> None:
+        if self._chunks:
+            self._chunks.clear()
+            self._server.memory.give_back(self._need)
+
+    # -- the order of requests -----------------------------------------------------------------
+
+    def _arrived(self, frame: memoryview, received_ns: int) -> None:
+        if not self._waiting and self._may_start(frame):
+            self._server.handler(self, frame, received_ns)
+        else:
+            self._waiting.append((frame, received_ns))
+            self._server.memory.take(len(frame))
+
+    def _may_start(self, frame: memoryview) -> bool:
+        if self._write_paused:
+            return False
+        if not self.pending:
+            return True
+        return self.pending[0].api_key == 0 and frame[:2] == _PRODUCE_KEY
+
+    def drain(self) -> None:
+        """Write every answer whose turn has come, then start what waited for it."""
+        pending = self.pending
+        transport = self._transport
+        while pending and pending[0].done:
+            exchange = pending.popleft()
+            answer = exchange.answer
+            exchange.answer = None
+            ready_ns = monotonic_ns()
+            if answer is not None and transport is not None:
+                if isinstance(answer, (bytes, bytearray, memoryview)):
+                    transport.write(answer)
+                else:
+                    transport.writelines(answer)
+            self._server.answered(exchange, ready_ns, monotonic_ns())
+        if self._waiting:
+            self._pump()
+        elif self.closing and not pending and transport is not None:
+            transport.close()
+
+    def _pump(self) -> None:
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._waiting and self._may_start(self._waiting[0][0]):
+                frame, received_ns = self._waiting.popleft()
+                self._server.memory.give_back(len(frame))
+                self._server.handler(self, frame, received_ns)
+        finally:
+            self._pumping = False
+        self._regulate_reading()
+
+    # -- flow and end --------------------------------------------------------------------------
+
+    def _regulate_reading(self) -> None:
+        """Read from the peer just as long as there is room for what it sends."""
+        stop = self.closing or self._memory_full or len(self._waiting) >= WAITING_REQUESTS_MAX
+        if stop == self._read_paused or self._transport is None:
+            return
+        self._read_paused = stop
+        if stop:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the peer came in by."""
+        return self._server.name
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of this connection is being worked on here; what is missing is up to the peer."""
+        return not self.pending or self._write_paused
+
+    def refuse(self, reason: str) -> None:
+        """The peer broke the protocol: say so in the log and hang up."""
+        self._server.refused(self, reason)
+        self.abort()
+
+    def abort(self) -> None:
+        self.closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close_when_answered(self) -> None:
+        """Read nothing more; hang up once the requests that have arrived are answered."""
+        self.closing = True
+        self._regulate_reading()
+        if not self.pending and not self._waiting and self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,160 @@
+"""The listener: accepts connections within limits, sweeps idle ones, stops without losing
+answers.
+
+Limits: `max.connections`, `max.connections.per.ip`, `connections.max.idle.ms`,
+`socket.request.max.bytes`, `queued.max.request.bytes`. Owned by the event loop's thread.
+The room above hands in `handler`, called with each frame (without its length) and the time
+it arrived, and `on_answered`, called after each answer has been handed to the transport,
+with the times at which it was ready and handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter as Tally
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.net.connection import Connection, Exchange
+from penstock.net.memory import UNLIMITED, RequestMemory
+
+log = logging.getLogger("penstock.net")
+
+Handler: TypeAlias = Callable[[Connection, memoryview, int], None]
+OnAnswered: TypeAlias = Callable[[Exchange, int, int], None]
+
+IDLE_SWEEP_SECONDS_MAX = 5.0
+REFUSALS_LOGGED_PER_SWEEP_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class NetLimits:
+    request_bytes_max: int = 100 * 1024 * 1024
+    queued_request_bytes_max: int = UNLIMITED
+    connections_max: int = 2**31 - 1
+    connections_per_ip_max: int = 2**31 - 1
+    idle_ms_max: int = 10 * 60 * 1000
+    listen_backlog: int = 50
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+
+
+class Server:
+    def __init__(
+        self, name: str, limits: NetLimits, handler: Handler, on_answered: OnAnswered
+    ) -> None:
+        self.name = name
+        self.loop = asyncio.get_running_loop()
+        self.handler = handler
+        self.answered = on_answered
+        self.memory = RequestMemory(limits.queued_request_bytes_max)
+        self.request_bytes_max = limits.request_bytes_max
+        self.connections: set[Connection] = set()
+        self.accepted_total = 0
+        self.refused_total: Tally[str] = Tally()
+        self._limits = limits
+        self._per_ip: Tally[str] = Tally()
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._refusals_logged = 0
+
+    def bind(self, host: str, port: int) -> tuple[str, int]:
+        """Take the address (the system chooses a port for 0) without serving it yet."""
+        self._socket = _bound_socket(host, port, self._limits)
+        bound_host, bound_port = self._socket.getsockname()[:2]
+        return bound_host, bound_port
+
+    async def start(self) -> None:
+        """Serve the bound address."""
+        assert self._socket is not None
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), sock=self._socket, backlog=self._limits.listen_backlog
+        )
+        self._sweep()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Accept and read nothing more, answer what has arrived, then hang up."""
+        if self._server is not None:
+            self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.close_when_answered()
+        deadline = self.loop.time() + grace_seconds
+        while self.connections and self.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+
+    # -- called by connections -----------------------------------------------------------------
+
+    def admit(self, connection: Connection) -> bool:
+        ip = connection.peer_host
+        reason = ""
+        if len(self.connections) >= self._limits.connections_max:
+            reason = "max.connections"
+        elif self._per_ip[ip] >= self._limits.connections_per_ip_max:
+            reason = "max.connections.per.ip"
+        self.connections.add(connection)
+        self._per_ip[ip] += 1
+        if reason:
+            self._note_refusal(ip, reason, f"{reason} is reached")
+            return False
+        self.accepted_total += 1
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        ip = connection.peer_host
+        self._per_ip[ip] -= 1
+        if not self._per_ip[ip]:
+            del self._per_ip[ip]
+
+    def refused(self, connection: Connection, reason: str) -> None:
+        self._note_refusal(connection.peer_host, "protocol", reason)
+
+    # -- duties --------------------------------------------------------------------------------
+
+    def _note_refusal(self, ip: str, kind: str, reason: str) -> None:
+        self.refused_total[kind] += 1
+        self._refusals_logged += 1
+        if self._refusals_logged <= REFUSALS_LOGGED_PER_SWEEP_MAX:
+            log.warning("connection from %s closed: %s", ip, reason)
+
+    def _sweep(self) -> None:
+        """Close connections on which nothing has happened for `connections.max.idle.ms`."""
+        self._refusals_logged = 0
+        idle_seconds = self._limits.idle_ms_max / 1000
+        oldest = self.loop.time() - idle_seconds
+        for connection in list(self.connections):
+            if connection.last_active < oldest and connection.idle:
+                self.refused_total["idle"] += 1
+                connection.abort()
+        delay = min(IDLE_SWEEP_SECONDS_MAX, max(idle_seconds / 4, 0.05))
+        self._sweeper = self.loop.call_later(delay, self._sweep)
+
+
+def _bound_socket(host: str, port: int, limits: NetLimits) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit the buffer sizes of the listening one.
+        for option, size in (
+            (socket.SO_SNDBUF, limits.send_buffer_bytes),
+            (socket.SO_RCVBUF, limits.receive_buffer_bytes),
+        ):
+            if size > 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+        sock.setblocking(False)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
