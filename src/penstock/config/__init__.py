@@ -1,0 +1,3 @@
+"""Typed settings in one table, from which validation, DescribeConfigs and the settings page are
+made.
+"""

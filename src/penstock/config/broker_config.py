@@ -1,0 +1,236 @@
+"""The broker settings, each field a row of the table; `BrokerConfig()` has the defaults.
+
+The fields stand in four groups (one base class each, so that each can be read at one sitting):
+the node itself, its network, the topics it creates, and its logs. A broker setting that only
+supplies a topic setting's default is declared with `topic_default`, which takes type, default and
+bounds from the topic's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.base.ids import parse_uuid
+from penstock.config.broker_log import LogSettings
+from penstock.config.broker_net import NetworkSettings
+from penstock.config.listeners import Listener, parse_address, parse_listeners
+from penstock.config.table import (
+    Between,
+    ConfigError,
+    Importance,
+    OneOf,
+    Only,
+    SettingType,
+    Table,
+    UpdateMode,
+    at_least,
+    setting,
+)
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    node_id: int = setting(
+        SettingType.INT,
+        1,
+        "The node's number in its cluster; it is written into the data folder and must not change.",
+        rule=at_least(0),
+        importance=Importance.HIGH,
+    )
+    broker_rack: str | None = setting(
+        SettingType.STRING,
+        None,
+        "Where the node stands (a machine or a room); replicas of a partition are spread over "
+        "racks.",
+    )
+    controller_quorum_voters: tuple[str, ...] = setting(
+        SettingType.LIST,
+        (),
+        "The voters of the metadata quorum as ID@HOST:PORT; empty means this node alone.",
+        rule=Only((), "a Penstock cluster is one node for now"),
+    )
+    controlled_shutdown_enable: bool = setting(
+        SettingType.BOOLEAN,
+        True,
+        "Whether a stopping node hands its partitions over and writes its clean-shutdown marker.",
+        rule=Only(True, "a Penstock node always stops in a controlled way"),
+    )
+    penstock_cluster_id: str | None = setting(
+        SettingType.STRING,
+        None,
+        "The cluster's id (a uuid as 22 characters of base64) for a new data folder; chosen at "
+        "random when it is not set. An existing data folder must carry the same.",
+    )
+    penstock_http_listen: str = setting(
+        SettingType.STRING,
+        "127.0.0.1:8082",
+        "HOST:PORT of the HTTP address with `/metrics`, `/healthz` and `/readyz`; empty for none.",
+    )
+    penstock_log_level: str = setting(
+        SettingType.STRING,
+        "info",
+        "The least severe messages that the node's own log shows.",
+        rule=OneOf(("debug", "info", "warning", "error")),
+        update=UpdateMode.PER_BROKER,
+    )
+    penstock_log_format: str = setting(
+        SettingType.STRING,
+        "text",
+        "How the node's own log is written to stderr: lines for people or one JSON object per "
+        "line.",
+        rule=OneOf(("text", "json")),
+    )
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    num_partitions: int = setting(
+        SettingType.INT,
+        1,
+        "How many partitions a topic gets when its creator does not say.",
+        rule=at_least(1),
+    )
+    default_replication_factor: int = setting(
+        SettingType.INT,
+        1,
+        "How many replicas a partition gets when the topic's creator does not say.",
+        rule=Between(1, 32_767),
+    )
+    auto_create_topics_enable: bool = setting(
+        SettingType.BOOLEAN,
+        True,
+        "Whether a client that asks for a missing topic's metadata makes it be created (if the "
+        "client allows it).",
+        importance=Importance.HIGH,
+    )
+    delete_topic_enable: bool = setting(
+        SettingType.BOOLEAN,
+        True,
+        "Whether topics can be deleted.",
+        importance=Importance.HIGH,
+    )
+
+
+@dataclass(frozen=True)
+class BrokerConfig(NodeSettings, NetworkSettings, TopicSettings, LogSettings):
+    @property
+    def data_dir(self) -> str:
+        """The one data folder."""
+        return (self.log_dirs or (self.log_dir,))[0]
+
+    @property
+    def listen(self) -> tuple[Listener, ...]:
+        return parse_listeners(self.listeners, "listeners")
+
+    @property
+    def advertised(self) -> tuple[Listener, ...]:
+        """What clients are told to connect to; where it is not set, what is listened on."""
+        return parse_listeners(self.advertised_listeners or self.listeners, "advertised.listeners")
+
+    @property
+    def http_listen(self) -> tuple[str, int] | None:
+        text = self.penstock_http_listen
+        return parse_address(text, "penstock.http.listen") if text else None
+
+
+_NO_AUTH = "it has no authentication or encryption yet"
+_NO_GROUPS = "it has no consumer groups yet"
+_NO_TRANSACTIONS = "it has no transactions yet"
+_NO_TIER = "it has no remote tier"
+_ONE_NODE = "a cluster is one node for now"
+_ONE_LOOP = "a node is one event loop and sizes its threads itself; leave it out"
+
+BROKER_SETTINGS = Table(
+    "broker",
+    BrokerConfig,
+    absent={
+        "broker.id": "use node.id",
+        "process.roles": "every node is broker and controller; leave it out",
+        "controller.listener.names": _ONE_NODE,
+        "inter.broker.listener.name": _ONE_NODE,
+        "log.message.downconversion.enable": "it went with the old message formats in Kafka 4.0; "
+        "leave it out",
+        "log.message.format.version": "it went with the old message formats in Kafka 4.0; leave "
+        "it out",
+        "log.flush.start.offset.checkpoint.interval.ms": (
+            "log.flush.offset.checkpoint.interval.ms is for both kinds of offsets"
+        ),
+        "background.threads": _ONE_LOOP,
+        "num.io.threads": _ONE_LOOP,
+        "num.network.threads": _ONE_LOOP,
+        "num.recovery.threads.per.data.dir": _ONE_LOOP,
+        "num.replica.": _ONE_NODE,
+        "replica.": _ONE_NODE,
+        "leader.imbalance.": _ONE_NODE,
+        "controller.quorum.": _ONE_NODE,
+        "group.": _NO_GROUPS,
+        "offsets.": _NO_GROUPS,
+        "share.": _NO_GROUPS,
+        "transaction.": _NO_TRANSACTIONS,
+        "transactional.": _NO_TRANSACTIONS,
+        "remote.": _NO_TIER,
+        "ssl.": _NO_AUTH,
+        "sasl.": _NO_AUTH,
+        "delegation.token.": _NO_AUTH,
+        "authorizer.class.name": _NO_AUTH,
+        "listener.security.protocol.map": _NO_AUTH,
+        "security.": _NO_AUTH,
+        "metric.reporters": "metrics are read from /metrics",
+        "metrics.": "metrics are read from /metrics",
+    },
+)
+
+
+def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
+    """The typed settings of `texts` by name, checked one by one and against each other."""
+    values: dict[str, Any] = BROKER_SETTINGS.parse(texts)
+    config = BrokerConfig(**values)
+    _check(config)
+    return config
+
+
+def _check(config: BrokerConfig) -> None:
+    _check_addresses(config)
+    if config.penstock_cluster_id is not None:
+        try:
+            parse_uuid(config.penstock_cluster_id)
+        except ValueError as e:
+            raise ConfigError(f"penstock.cluster.id is wrong: {e}") from e
+    if config.log_dirs is not None and len(config.log_dirs) != 1:
+        raise ConfigError(
+            f"log.dirs cannot be {','.join(config.log_dirs)!r}: it must be one folder"
+        )
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        raise ConfigError(
+            f"queued.max.request.bytes ({config.queued_max_request_bytes}) cannot be less than "
+            f"socket.request.max.bytes ({config.socket_request_max_bytes})"
+        )
+    _check_time("log.retention.ms", config.log_retention_ms)
+    _check_time("log.retention.minutes", config.log_retention_minutes)
+    _check_time("log.retention.hours", config.log_retention_hours)
+
+
+def _check_addresses(config: BrokerConfig) -> None:
+    if not config.listen:
+        raise ConfigError("listeners cannot be empty: the node needs an address to listen on")
+    names = {listener.name for listener in config.listen}
+    for advertised in config.advertised:
+        if advertised.name not in names:
+            raise ConfigError(
+                f"advertised.listeners names {advertised.name}, which is not among listeners "
+                f"({', '.join(sorted(names))})"
+            )
+        if advertised.host in ("0.0.0.0", "::") and config.advertised_listeners:
+            raise ConfigError(
+                f"advertised.listeners cannot be {str(advertised)!r}: clients need an address to "
+                "connect to"
+            )
+    if config.penstock_http_listen:
+        parse_address(config.penstock_http_listen, "penstock.http.listen")
+
+
+def _check_time(name: str, value: int | None) -> None:
+    if value is not None and (value == 0 or value < -1):
+        raise ConfigError(f"{name} cannot be '{value}': it must be at least 1, or -1 for no limit")

@@ -1,0 +1,201 @@
+"""A broker's settings with where each came from: defaults, its own file, the cluster's, its own
+dynamic.
+
+From weakest to strongest: the table's defaults, the node's file and arguments (static), the
+cluster-wide dynamic settings, and this broker's dynamic settings. `config` is the typed sum.
+`describe_*` turn it into what DescribeConfigs answers: each value with its source and the chain
+of what lies beneath it.
+
+One owner (the node's loop) updates it; `config` is replaced as a whole, so that a reader never
+sees a mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.config.broker_config import BROKER_SETTINGS, BrokerConfig, broker_config
+from penstock.config.log_config import TOPIC_SETTINGS, broker_default
+from penstock.config.table import ConfigError, Setting, SettingType, UpdateMode, Value, value_text
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, numbered as DescribeConfigs sends it."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class ConfigSynonym(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One described setting; `synonyms` begins with what is in force."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    synonyms: list[ConfigSynonym]
+    read_only: bool
+    sensitive: bool
+    type: SettingType
+    documentation: str
+
+
+class BrokerSettings:
+    """The layers of one broker and their typed sum, `config`."""
+
+    __slots__ = ("cluster", "config", "own", "static")
+
+    def __init__(self, static: Mapping[str, str]) -> None:
+        self.static = dict(static)
+        self.cluster: dict[str, str] = {}
+        self.own: dict[str, str] = {}
+        self.config: BrokerConfig = broker_config(self.static)
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> BrokerSettings:
+        """The layers of a broker that was started with `config`: what is not default is static."""
+        return cls(
+            {
+                row.name: value_text(value) or ""
+                for row in BROKER_SETTINGS
+                if (value := getattr(config, row.field)) != row.default
+            }
+        )
+
+    def update(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
+        """Takes the dynamic settings over; returns a sentence for each that had to be left out.
+
+        What was stored by another version may not be valid here; it must not keep the node from
+        starting.
+        """
+        refused: list[str] = []
+        self.cluster = _usable(cluster, UpdateMode.CLUSTER_WIDE, refused)
+        self.own = _usable(own, UpdateMode.PER_BROKER, refused)
+        try:
+            self.config = broker_config({**self.static, **self.cluster, **self.own})
+        except ConfigError as e:
+            self.cluster, self.own = {}, {}
+            self.config = broker_config(self.static)
+            refused.append(f"{e}; all dynamic broker settings are left out")
+        return refused
+
+    def check(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> None:
+        """Raises `ConfigError` unless these dynamic settings could be taken over."""
+        refused: list[str] = []
+        texts = {
+            **self.static,
+            **_usable(cluster, UpdateMode.CLUSTER_WIDE, refused),
+            **_usable(own, UpdateMode.PER_BROKER, refused),
+        }
+        if refused:
+            raise ConfigError(refused[0])
+        broker_config(texts)
+
+    def describe_topic(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+        """Every topic setting of a topic with `overrides`."""
+        entries = []
+        values = TOPIC_SETTINGS.usable(overrides)
+        for row in TOPIC_SETTINGS:
+            chain = self._topic_chain(row)
+            if row.field not in values:
+                value = _text_of(row, broker_default(row.name, self.config))
+            else:
+                value = _text_of(row, values[row.field])
+                own = ConfigSynonym(row.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG)
+                chain.insert(0, own)
+            entries.append(_entry(row, value, chain, read_only=False))
+        return entries
+
+    def describe_broker(self) -> list[ConfigEntry]:
+        """Every setting of this broker."""
+        return [
+            _entry(
+                row,
+                _text_of(row, getattr(self.config, row.field)),
+                list(self._chain(row)),
+                read_only=row.update is UpdateMode.READ_ONLY,
+            )
+            for row in BROKER_SETTINGS
+        ]
+
+    def describe_cluster(self) -> list[ConfigEntry]:
+        """The cluster-wide dynamic settings alone, as Kafka describes the broker without a name."""
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        entries = []
+        for name, text in self.cluster.items():
+            row = BROKER_SETTINGS[name]
+            value = _text_of(row, row.parse(text))
+            chain = [ConfigSynonym(name, value, source)]
+            entries.append(_entry(row, value, chain, read_only=False))
+        return entries
+
+    def _topic_chain(self, row: Setting) -> list[ConfigSynonym]:
+        """What the broker's settings say of a topic setting, the strongest first.
+
+        A chain that would be no more than the default of a coarser name (`log.retention.hours`)
+        says nothing that the topic setting's own default does not, and is left out as in Kafka.
+        """
+        chain = [
+            entry
+            for synonym in row.synonyms
+            for entry in self._chain(BROKER_SETTINGS[synonym.name])
+        ]
+        if chain[:1] and chain[0].source is ConfigSource.DEFAULT_CONFIG:
+            return [entry for entry in chain if entry.name == row.synonyms[0].name]
+        return chain
+
+    def _chain(self, row: Setting) -> Iterator[ConfigSynonym]:
+        layers = (
+            (self.own, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        for texts, source in layers:
+            text = texts.get(row.name)
+            if text is not None:
+                yield ConfigSynonym(row.name, _text_of(row, row.parse(text)), source)
+        if row.default is not None:
+            yield ConfigSynonym(row.name, _text_of(row, row.default), ConfigSource.DEFAULT_CONFIG)
+
+
+def check_dynamic(name: str, text: str, level: UpdateMode) -> None:
+    """Raises `ConfigError` unless `name` may be set to `text` while running, at this level."""
+    row = BROKER_SETTINGS[name]
+    if row.update is UpdateMode.READ_ONLY:
+        raise ConfigError(f"{name} cannot be changed while the broker runs: set it in its file")
+    if row.update is UpdateMode.PER_BROKER and level is UpdateMode.CLUSTER_WIDE:
+        raise ConfigError(f"{name} cannot be set for the whole cluster: set it for each broker")
+    row.parse(text)
+
+
+def _usable(texts: Mapping[str, str], level: UpdateMode, refused: list[str]) -> dict[str, str]:
+    usable = {}
+    for name, text in texts.items():
+        try:
+            check_dynamic(name, text, level)
+        except ConfigError as e:
+            refused.append(str(e))
+        else:
+            usable[name] = text
+    return usable
+
+
+def _text_of(row: Setting, value: Value) -> str | None:
+    return None if row.sensitive else value_text(value)
+
+
+def _entry(
+    row: Setting, value: str | None, chain: list[ConfigSynonym], *, read_only: bool
+) -> ConfigEntry:
+    source = chain[0].source if chain else ConfigSource.DEFAULT_CONFIG
+    return ConfigEntry(row.name, value, source, chain, read_only, row.sensitive, row.type, row.doc)

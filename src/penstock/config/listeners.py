@@ -1,0 +1,59 @@
+"""Addresses in settings: `NAME://host:port` as Kafka writes listeners, and plain `host:port`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.config.table import ConfigError
+
+PORT_MAX = 65_535
+
+
+class Listener(NamedTuple):
+    """A named address; an empty host means every interface, port 0 means any free port."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.name}://{address_text(self.host, self.port)}"
+
+
+def address_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(text: str, setting: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port`; the error names `setting`."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    digits = port.isascii() and port.isdigit() and len(port) <= len(str(PORT_MAX))
+    if not colon or not digits or int(port) > PORT_MAX:
+        raise ConfigError(f"{setting} cannot be {text!r}: it must be HOST:PORT, as 127.0.0.1:9092")
+    return host, int(port)
+
+
+def parse_listener(text: str, setting: str) -> Listener:
+    name, separator, address = text.strip().partition("://")
+    if not separator or not name:
+        raise ConfigError(
+            f"{setting} cannot be {text!r}: it must be NAME://HOST:PORT, as "
+            "PLAINTEXT://127.0.0.1:9092"
+        )
+    host, port = parse_address(address, setting)
+    return Listener(name.upper(), host, port)
+
+
+def parse_listeners(texts: tuple[str, ...], setting: str) -> tuple[Listener, ...]:
+    """The listeners of one setting; no name and no port (0 apart) may be there twice."""
+    listeners = tuple(parse_listener(text, setting) for text in texts)
+    names = [listener.name for listener in listeners]
+    if len(set(names)) != len(names):
+        raise ConfigError(
+            f"{setting} cannot be {','.join(texts)!r}: each listener needs its own name"
+        )
+    return listeners

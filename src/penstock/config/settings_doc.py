@@ -1,0 +1,90 @@
+"""Writes docs/settings.md: `python -m penstock.config.settings_doc > docs/settings.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.log_config import TOPIC_SETTINGS
+from penstock.config.table import Setting, Table, value_text
+
+_HEAD = """\
+# Settings
+
+This page is generated from the table in `src/penstock/config`; do not edit it
+(`python -m penstock.config.settings_doc > docs/settings.md` writes it anew).
+
+A node takes its settings from the defaults below, then from its TOML file
+(`penstock serve --config FILE`), then from `--set KEY=VALUE` arguments, then from the dynamic
+settings of the cluster, then from the dynamic settings of this broker; the last one counts. In
+the file, keys are the names below, and nested tables flatten to them:
+
+```toml
+"node.id" = 1
+listeners = ["PLAINTEXT://0.0.0.0:9092"]
+
+[log]
+dir = "/var/lib/penstock"
+retention.hours = 48
+```
+
+Names, types, defaults and bounds are Kafka's, except where a text says otherwise and for names
+that begin with `penstock.`, for which Kafka has nothing. An unknown name or a value that is not
+allowed is refused with a sentence. Where only one value is allowed, the setting is there because
+tools send it.
+"""
+
+
+def settings_page() -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *_topic_section(), *_broker_section(), *_absent_section()])
+
+
+def _topic_section() -> Iterator[str]:
+    yield "## Topic settings\n"
+    yield "Set when a topic is created or later (`penstock topic alter`). Where a topic does not"
+    yield "set one, the broker settings named beside it count, the first that has a value.\n"
+    for row in TOPIC_SETTINGS:
+        yield from _row(row)
+        if row.synonyms:
+            names = ", ".join(f"`{synonym.name}`" for synonym in row.synonyms)
+            yield f"- broker setting: {names}"
+        yield ""
+
+
+def _broker_section() -> Iterator[str]:
+    yield "## Broker settings\n"
+    for row in BROKER_SETTINGS:
+        yield from _row(row)
+        yield f"- changes: {row.update.value}"
+        yield ""
+
+
+def _row(row: Setting) -> Iterator[str]:
+    default = value_text(row.default)
+    shown = "none" if default is None else f"`{default}`" if default else "empty"
+    yield f"### `{row.name}`\n"
+    yield f"{row.doc}\n"
+    yield f"- type: {row.type.name.lower()}; default: {shown}; importance: {row.importance.value}"
+    yield f"- allowed: {row.allowed}"
+
+
+def _absent_section() -> Iterator[str]:
+    yield "## Settings of Kafka that are not here\n"
+    yield "They are refused with the reason; a name ending in `.*` stands for all that begin so.\n"
+    yield "| setting | why |"
+    yield "|---|---|"
+    for table in (TOPIC_SETTINGS, BROKER_SETTINGS):
+        yield from _absent_rows(table)
+    yield ""
+
+
+def _absent_rows(table: Table) -> Iterator[str]:
+    for name, why in table.absent.items():
+        shown = f"{name}*" if name.endswith(".") else name
+        yield f"| `{shown}` ({table.kind}) | {why} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(settings_page())

@@ -1,0 +1,198 @@
+"""Decisions about settings: replace all of a resource's (AlterConfigs), or change single ones
+(incremental).
+
+Topics and brokers have settings; the broker without a name is the whole cluster. A resource is
+changed as a whole or not at all, and one bad resource does not spoil the others. A record is
+written only for what really changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.layers import BrokerSettings, check_dynamic
+from penstock.config.log_config import TOPIC_SETTINGS, broker_default, check_topic_settings
+from penstock.config.table import ConfigError, Setting, SettingType, UpdateMode, value_text
+from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.metadata.names import check_topic_name
+from penstock.metadata.records import ConfigRecord, MetadataRecord
+
+_BROKER_NAME = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+
+
+class AlterOp(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One change of one setting; `op` as it came, checked when it is applied."""
+
+    name: str
+    op: int
+    value: str | None
+
+
+class ConfigControl:
+    """The settings that `image` holds, and what would become of them."""
+
+    def __init__(self, image: MetadataImage, settings: BrokerSettings, node_id: int) -> None:
+        self._image = image
+        self._settings = settings
+        self._node_id = node_id
+
+    def replace(
+        self, resource_type: int, name: str, values: Sequence[tuple[str, str | None]]
+    ) -> list[MetadataRecord]:
+        """The records that make `values` all its settings; `ApiError` if refused."""
+        self._check_resource(resource_type, name)
+        _check_once([key for key, _ in values])
+        new = {key: _given(key, value) for key, value in values}
+        return self._decided(resource_type, name, new)
+
+    def change(
+        self, resource_type: int, name: str, changes: Sequence[Change]
+    ) -> list[MetadataRecord]:
+        """The records that apply `changes` to it; `ApiError` if refused."""
+        self._check_resource(resource_type, name)
+        _check_once([change.name for change in changes])
+        new = dict(self._image.config(resource_type, name))
+        for change in changes:
+            self._apply(resource_type, new, change)
+        return self._decided(resource_type, name, new)
+
+    def _check_resource(self, resource_type: int, name: str) -> None:
+        if resource_type == ResourceType.TOPIC:
+            if not name:
+                raise _invalid("there are no settings for all topics: set the broker's defaults")
+            check_topic_name(name)
+            if name not in self._image.topics:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        elif resource_type == ResourceType.BROKER:
+            check_broker_name(self._image, name)
+        else:
+            raise unsupported_resource(resource_type)
+
+    def _apply(self, resource_type: int, new: dict[str, str], change: Change) -> None:
+        name = change.name
+        if change.op == AlterOp.SET:
+            new[name] = _given(name, change.value)
+        elif change.op == AlterOp.DELETE:
+            if new.pop(name, None) is None:
+                _row(resource_type, name)
+        elif change.op in (AlterOp.APPEND, AlterOp.SUBTRACT):
+            new[name] = self._edited(resource_type, new.get(name), change)
+        else:
+            raise _invalid(f"{change.op} is not an operation on {name}: use 0, 1, 2 or 3")
+
+    def _edited(self, resource_type: int, old: str | None, change: Change) -> str:
+        """The list setting with elements appended or taken away."""
+        row = _row(resource_type, change.name)
+        if row.type is not SettingType.LIST:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"{change.name} is not a list: set it, instead of adding or taking away",
+            )
+        if old is None:
+            old = self._inherited(resource_type, change.name)
+        items = _items(old)
+        edits = _items(_given(change.name, change.value))
+        if change.op == AlterOp.APPEND:
+            return ",".join(dict.fromkeys([*items, *edits]))
+        return ",".join(item for item in items if item not in edits)
+
+    def _inherited(self, resource_type: int, name: str) -> str:
+        config = self._settings.config
+        if resource_type == ResourceType.TOPIC:
+            return value_text(broker_default(name, config)) or ""
+        return value_text(getattr(config, BROKER_SETTINGS[name].field)) or ""
+
+    def _decided(self, resource_type: int, name: str, new: dict[str, str]) -> list[MetadataRecord]:
+        old = self._image.config(resource_type, name)
+        self._check(resource_type, name, old, new)
+        return [
+            ConfigRecord(
+                resource_type=resource_type, resource_name=name, name=key, value=new.get(key)
+            )
+            for key in {**old, **new}
+            if old.get(key) != new.get(key)
+        ]
+
+    def _check(
+        self, resource_type: int, name: str, old: Mapping[str, str], new: Mapping[str, str]
+    ) -> None:
+        try:
+            if resource_type == ResourceType.TOPIC:
+                check_topic_settings(new, self._settings.config)
+            else:
+                self._check_broker(name, old, new)
+        except ConfigError as e:
+            topic = resource_type == ResourceType.TOPIC
+            code = ErrorCode.INVALID_CONFIG if topic else ErrorCode.INVALID_REQUEST
+            raise ApiError(code, str(e)) from e
+
+    def _check_broker(self, name: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+        level = UpdateMode.PER_BROKER if name else UpdateMode.CLUSTER_WIDE
+        for key in {**old, **new}:
+            if old.get(key) != new.get(key) and key in new:
+                check_dynamic(key, new[key], level)
+        if not name:
+            own = self._image.config(ResourceType.BROKER, str(self._node_id))
+            self._settings.check(new, own)
+        elif int(name) == self._node_id:
+            self._settings.check(self._image.config(ResourceType.BROKER, ""), new)
+
+
+def check_broker_name(image: MetadataImage, name: str) -> None:
+    """Raises `ApiError` unless `name` is empty (the cluster) or a registered broker's id."""
+    if not name:
+        return
+    if not _BROKER_NAME.fullmatch(name):
+        raise _invalid(f"{name!r} is not a broker: give its id, or nothing for the whole cluster")
+    if int(name) not in image.brokers:
+        known = ", ".join(str(broker_id) for broker_id in sorted(image.brokers))
+        raise _invalid(f"there is no broker {name}: the brokers are {known}")
+
+
+def unsupported_resource(resource_type: int) -> ApiError:
+    try:
+        kind = ResourceType(resource_type).name
+    except ValueError:
+        return _invalid(f"{resource_type} is not a type of resource: use 2 (topic) or 4 (broker)")
+    return _invalid(f"resources of type {kind} have no settings here: topics and brokers have")
+
+
+def _row(resource_type: int, name: str) -> Setting:
+    table = TOPIC_SETTINGS if resource_type == ResourceType.TOPIC else BROKER_SETTINGS
+    try:
+        return table[name]
+    except ConfigError as e:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(e)) from e
+
+
+def _given(name: str, value: str | None) -> str:
+    if value is None:
+        raise _invalid(f"{name} has no value: delete it, or give one")
+    return value
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _check_once(names: Sequence[str]) -> None:
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise _invalid(f"{twice[0]} is in the request twice for the same resource")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,336 @@
+"""The state that metadata records build: topics, partitions, settings, brokers, features.
+
+An image is changed in place, by one thread, record by record: each record costs the same whatever
+the cluster's size. Partition states are immutable and replaced, so that a reader may keep one.
+Replaying the same records always gives an equal image.
+
+A record that contradicts the image (a partition of a topic that is not there) breaks an
+invariant: the log was not written by this controller, and going on would lose data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
+
+from penstock.base.errors import InvariantBroken, invariant
+from penstock.base.ids import Uuid, uuid_text
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.records import (
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_STATE_CHANGE,
+    BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+
+T = TypeVar("T")
+
+
+class ResourceType(IntEnum):
+    """What a setting belongs to, numbered as the protocol and the records do."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Partition(NamedTuple):
+    """One partition's state; `leader` is -1 when there is none."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    removing: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    directories: tuple[Uuid, ...] = ()
+    recovery_state: int = 0
+
+
+@dataclass(slots=True, eq=True)
+class Topic:
+    """A topic; `partitions[i]` is partition i."""
+
+    name: str
+    id: Uuid
+    partitions: list[Partition] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    id: int
+    epoch: int
+    incarnation_id: Uuid
+    endpoints: tuple[BrokerEndpoint, ...]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: tuple[Uuid, ...]
+
+    def endpoint(self, listener: str) -> BrokerEndpoint | None:
+        """Where clients of `listener` reach the broker."""
+        return next((e for e in self.endpoints if e.name == listener), None)
+
+
+_NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class MetadataImage:
+    """Everything the metadata log says up to the last applied record."""
+
+    __slots__ = (
+        "_by_collision_name",
+        "_tuples",
+        "brokers",
+        "configs",
+        "features",
+        "next_producer_id",
+        "partition_count",
+        "topics",
+        "topics_by_id",
+    )
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[Uuid, Topic] = {}
+        self.partition_count = 0
+        self.brokers: dict[int, Broker] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        # Topic names with `.` as `_`, which metrics cannot tell apart; several only if an older
+        # log has them.
+        self._by_collision_name: dict[str, set[str]] = {}
+        # Most partitions have the same few replica sets: each is kept once.
+        self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MetadataImage):
+            return NotImplemented
+        return all(
+            getattr(self, name) == getattr(other, name)
+            for name in self.__slots__
+            if name != "_tuples"
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def partition(self, topic_id: Uuid, index: int) -> Partition | None:
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """The settings stored for one resource; empty when there are none."""
+        return self.configs.get((resource_type, name), _NO_SETTINGS)
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        return self.config(ResourceType.TOPIC, name)
+
+    def collision(self, name: str) -> str | None:
+        """An existing topic whose name differs from `name` only in `.` and `_`."""
+        others = self._by_collision_name.get(collision_name(name), ())
+        return min((other for other in others if other != name), default=None)
+
+    def apply(self, records: Iterable[MetadataRecord], delta: MetadataDelta) -> None:
+        """Applies `records` in order and notes in `delta` what they changed."""
+        for record in records:
+            _APPLY[type(record)](self, record, delta)
+
+    def _shared(self, items: list[T]) -> tuple[T, ...]:
+        found = tuple(items)
+        return self._tuples.setdefault(found, found)
+
+    def _topic(self, topic_id: Uuid) -> Topic:
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None:
+            raise InvariantBroken(f"metadata speaks of a missing topic {uuid_text(topic_id)}")
+        return topic
+
+    def _apply_topic(self, record: TopicRecord, delta: MetadataDelta) -> None:
+        invariant(record.name not in self.topics, f"metadata creates topic {record.name} twice")
+        topic = Topic(record.name, record.topic_id)
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.id] = topic
+        self._by_collision_name.setdefault(collision_name(topic.name), set()).add(topic.name)
+        delta.topic_created(topic)
+
+    def _apply_remove_topic(self, record: RemoveTopicRecord, delta: MetadataDelta) -> None:
+        topic = self._topic(record.topic_id)
+        del self.topics[topic.name]
+        del self.topics_by_id[topic.id]
+        self.partition_count -= len(topic.partitions)
+        self.configs.pop((ResourceType.TOPIC, topic.name), None)
+        normal = collision_name(topic.name)
+        names = self._by_collision_name[normal]
+        names.discard(topic.name)
+        if not names:
+            del self._by_collision_name[normal]
+        delta.topic_deleted(topic)
+
+    def _apply_partition(self, record: PartitionRecord, delta: MetadataDelta) -> None:
+        topic = self._topic(record.topic_id)
+        index = record.partition_id
+        if not 0 <= index <= len(topic.partitions):
+            raise InvariantBroken(
+                f"metadata numbers partition {index} of {topic.name} after {len(topic.partitions)}"
+            )
+        partition = Partition(
+            self._shared(record.replicas),
+            self._shared(record.isr),
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            self._shared(record.removing_replicas),
+            self._shared(record.adding_replicas),
+            self._shared(record.directories),
+            record.leader_recovery_state,
+        )
+        if index == len(topic.partitions):
+            topic.partitions.append(partition)
+            self.partition_count += 1
+        else:
+            topic.partitions[index] = partition
+        delta.changed_partitions.add((topic.id, index))
+
+    def _apply_partition_change(self, record: PartitionChangeRecord, delta: MetadataDelta) -> None:
+        topic = self._topic(record.topic_id)
+        index = record.partition_id
+        if not 0 <= index < len(topic.partitions):
+            raise InvariantBroken(
+                f"metadata changes partition {index} of {topic.name}, which is missing"
+            )
+        topic.partitions[index] = changed(topic.partitions[index], record)
+        delta.changed_partitions.add((topic.id, index))
+
+    def _apply_config(self, record: ConfigRecord, delta: MetadataDelta) -> None:
+        key = (record.resource_type, record.resource_name)
+        settings = self.configs.setdefault(key, {})
+        if record.value is None:
+            settings.pop(record.name, None)
+        else:
+            settings[record.name] = record.value
+        if not settings:
+            del self.configs[key]
+        delta.changed_configs.add(key)
+
+    def _apply_register_broker(self, record: RegisterBrokerRecord, delta: MetadataDelta) -> None:
+        self.brokers[record.broker_id] = Broker(
+            record.broker_id,
+            record.broker_epoch,
+            record.incarnation_id,
+            tuple(record.end_points),
+            record.rack,
+            record.fenced,
+            record.in_controlled_shutdown,
+            tuple(record.log_dirs),
+        )
+        delta.changed_brokers.add(record.broker_id)
+
+    def _apply_unregister_broker(
+        self, record: UnregisterBrokerRecord, delta: MetadataDelta
+    ) -> None:
+        self._broker(record.broker_id, record.broker_epoch)
+        del self.brokers[record.broker_id]
+        delta.changed_brokers.add(record.broker_id)
+
+    def _apply_registration_change(
+        self, record: BrokerRegistrationChangeRecord, delta: MetadataDelta
+    ) -> None:
+        broker = self._broker(record.broker_id, record.broker_epoch)
+        self.brokers[broker.id] = Broker(
+            broker.id,
+            broker.epoch,
+            broker.incarnation_id,
+            broker.endpoints,
+            broker.rack,
+            record.fenced > 0 if record.fenced else broker.fenced,
+            record.in_controlled_shutdown > 0 or broker.in_controlled_shutdown,
+            tuple(record.log_dirs) or broker.log_dirs,
+        )
+        delta.changed_brokers.add(broker.id)
+
+    def _broker(self, broker_id: int, epoch: int) -> Broker:
+        broker = self.brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:
+            raise InvariantBroken(
+                f"metadata changes broker {broker_id} of epoch {epoch}, which is not registered"
+            )
+        return broker
+
+    def _apply_feature_level(self, record: FeatureLevelRecord, delta: MetadataDelta) -> None:
+        if record.feature_level == 0:
+            self.features.pop(record.name, None)
+        else:
+            self.features[record.name] = record.feature_level
+        delta.features_changed = True
+
+    def _apply_producer_ids(self, record: ProducerIdsRecord, delta: MetadataDelta) -> None:
+        invariant(
+            record.next_producer_id >= self.next_producer_id,
+            f"metadata gives producer ids from {record.next_producer_id} out again",
+        )
+        self.next_producer_id = record.next_producer_id
+
+    def _apply_no_op(self, record: NoOpRecord, delta: MetadataDelta) -> None:
+        """Only moves the log on."""
+
+
+_APPLY: Final[Mapping[type[Any], Callable[[MetadataImage, Any, MetadataDelta], None]]] = {
+    TopicRecord: MetadataImage._apply_topic,
+    RemoveTopicRecord: MetadataImage._apply_remove_topic,
+    PartitionRecord: MetadataImage._apply_partition,
+    PartitionChangeRecord: MetadataImage._apply_partition_change,
+    ConfigRecord: MetadataImage._apply_config,
+    RegisterBrokerRecord: MetadataImage._apply_register_broker,
+    UnregisterBrokerRecord: MetadataImage._apply_unregister_broker,
+    BrokerRegistrationChangeRecord: MetadataImage._apply_registration_change,
+    FeatureLevelRecord: MetadataImage._apply_feature_level,
+    ProducerIdsRecord: MetadataImage._apply_producer_ids,
+    NoOpRecord: MetadataImage._apply_no_op,
+}
+
+
+def changed(partition: Partition, record: PartitionChangeRecord) -> Partition:
+    """`partition` after `record`: naming a leader, even the same one, starts a new leader epoch."""
+    elects = record.leader != NO_LEADER_CHANGE
+    return Partition(
+        _either(record.replicas, partition.replicas),
+        _either(record.isr, partition.isr),
+        record.leader if elects else partition.leader,
+        partition.leader_epoch + elects,
+        partition.partition_epoch + 1,
+        _either(record.removing_replicas, partition.removing),
+        _either(record.adding_replicas, partition.adding),
+        partition.directories if record.directories is None else tuple(record.directories),
+        partition.recovery_state
+        if record.leader_recovery_state == NO_RECOVERY_STATE_CHANGE
+        else record.leader_recovery_state,
+    )
+
+
+def _either(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
+    return old if new is None else tuple(new)
+
+
+def collision_name(topic: str) -> str:
+    """Topic names with the same collision name cannot both exist."""
+    return topic.replace(".", "_")

@@ -1,0 +1,301 @@
+"""Decisions about topics: create, delete, add partitions.
+
+Each takes the image, decides for each topic of the request by itself (one bad topic does not
+spoil the others), and returns the records to append with the answer to give once they are
+committed. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.base.clock import Rng
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.ids import ZERO_UUID, Uuid
+from penstock.config.layers import BrokerSettings
+from penstock.config.log_config import check_topic_settings
+from penstock.config.table import ConfigError
+from penstock.metadata.assignments import check_manual, new_partition, placed
+from penstock.metadata.image import MetadataImage, ResourceType, Topic, collision_name
+from penstock.metadata.names import check_new_topic_name
+from penstock.metadata.records import (
+    ConfigRecord,
+    MetadataRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from penstock.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from penstock.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from penstock.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+"""One request makes at most this many partitions, so that its records fit into one batch."""
+DEFAULT: Final = -1
+"""In a request: the broker's default partition count or replication factor."""
+
+
+class CreateTopics:
+    """One CreateTopics request; what it has decided so far counts for the topics after."""
+
+    def __init__(self, image: MetadataImage, settings: BrokerSettings, rng: Rng) -> None:
+        self._image = image
+        self._settings = settings
+        self._rng = rng
+        self._new: dict[str, str] = {}
+        self.records: list[MetadataRecord] = []
+
+    def decide(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        times = Counter(topic.name for topic in request.topics)
+        total = sum(self._partition_count(topic) for topic in request.topics)
+        results: dict[str, CreatableTopicResult] = {}
+        for topic in request.topics:
+            try:
+                if times[topic.name] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
+                if total > PARTITIONS_PER_REQUEST_MAX:
+                    raise too_many_partitions(total)
+                results[topic.name] = self._create(topic)
+            except ApiError as e:
+                results[topic.name] = CreatableTopicResult(
+                    name=topic.name, error_code=e.code, error_message=e.message
+                )
+        return CreateTopicsResponse(topics=list(results.values()))
+
+    def _create(self, topic: CreatableTopic) -> CreatableTopicResult:
+        self._check_name(topic.name)
+        overrides = self._overrides(topic)
+        replicas = self._assignments(topic)
+        topic_id = self._rng.uuid()
+        records: list[MetadataRecord] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+        records += [
+            ConfigRecord(
+                resource_type=ResourceType.TOPIC, resource_name=topic.name, name=name, value=value
+            )
+            for name, value in overrides.items()
+        ]
+        records += [
+            new_partition(self._image, topic_id, index, brokers)
+            for index, brokers in enumerate(replicas)
+        ]
+        self.records += records
+        self._new[collision_name(topic.name)] = topic.name
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_message=None,
+            num_partitions=len(replicas),
+            replication_factor=len(replicas[0]),
+            configs=[
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.read_only,
+                    config_source=entry.source,
+                    is_sensitive=entry.sensitive,
+                )
+                for entry in self._settings.describe_topic(overrides)
+            ],
+        )
+
+    def _check_name(self, name: str) -> None:
+        check_new_topic_name(name)
+        if name in self._image.topics:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"the topic {name!r} already exists")
+        other = self._image.collision(name) or self._new.get(collision_name(name))
+        if other is not None:
+            raise ApiError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"the topic {name!r} collides with {other!r}: names must differ in more than "
+                "'.' and '_'",
+            )
+
+    def _overrides(self, topic: CreatableTopic) -> dict[str, str]:
+        overrides = {}
+        for config in topic.configs:
+            if config.value is None:
+                raise ApiError(
+                    ErrorCode.INVALID_CONFIG, f"{config.name} has no value: leave it out or set it"
+                )
+            overrides[config.name] = config.value
+        try:
+            check_topic_settings(overrides, self._settings.config)
+        except ConfigError as e:
+            raise ApiError(ErrorCode.INVALID_CONFIG, str(e)) from e
+        return overrides
+
+    def _partition_count(self, topic: CreatableTopic) -> int:
+        if topic.assignments:
+            return len(topic.assignments)
+        if topic.num_partitions == DEFAULT:
+            return self._settings.config.num_partitions
+        return max(topic.num_partitions, 0)
+
+    def _assignments(self, topic: CreatableTopic) -> Sequence[Sequence[int]]:
+        if topic.assignments:
+            return self._manual(topic)
+        if topic.num_partitions != DEFAULT and topic.num_partitions < 1:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"a topic cannot have {topic.num_partitions} partitions: give at least 1, or -1 "
+                "for the broker's default",
+            )
+        factor = topic.replication_factor
+        if factor != DEFAULT and factor < 1:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"a partition cannot have {factor} replicas: give at least 1, or -1 for the "
+                "broker's default",
+            )
+        if factor == DEFAULT:
+            factor = self._settings.config.default_replication_factor
+        return placed(self._image, self._partition_count(topic), factor, self._rng)
+
+    def _manual(self, topic: CreatableTopic) -> list[list[int]]:
+        if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "a replica assignment needs partition count and replication factor to be -1",
+            )
+        assignments = sorted(topic.assignments, key=_partition_index)
+        if [a.partition_index for a in assignments] != list(range(len(assignments))):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "the replica assignment must number its partitions 0, 1, 2, ... once each",
+            )
+        replicas = [assignment.broker_ids for assignment in assignments]
+        check_manual(self._image, replicas)
+        return replicas
+
+
+def _partition_index(assignment: CreatableReplicaAssignment) -> int:
+    return assignment.partition_index
+
+
+def too_many_partitions(count: int) -> ApiError:
+    return ApiError(
+        ErrorCode.POLICY_VIOLATION,
+        f"{count} partitions are too many for one request: at most {PARTITIONS_PER_REQUEST_MAX}",
+    )
+
+
+def delete_topics(
+    image: MetadataImage, request: DeleteTopicsRequest
+) -> tuple[list[MetadataRecord], DeleteTopicsResponse]:
+    wanted = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
+    names = Counter(topic.name for topic in wanted if topic.name is not None)
+    ids = Counter(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID)
+    records: list[MetadataRecord] = []
+    results: dict[tuple[str | None, Uuid], DeletableTopicResult] = {}
+    doomed: set[Uuid] = set()
+    for state in wanted:
+        key = (state.name, state.topic_id)
+        try:
+            if (state.name is not None and names[state.name] > 1) or ids[state.topic_id] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
+            topic = _find(image, state)
+            if topic.id in doomed:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
+        except ApiError as e:
+            results[key] = DeletableTopicResult(
+                name=state.name,
+                topic_id=state.topic_id,
+                error_code=e.code,
+                error_message=e.message,
+            )
+            continue
+        doomed.add(topic.id)
+        records.append(RemoveTopicRecord(topic_id=topic.id))
+        results[key] = DeletableTopicResult(name=topic.name, topic_id=topic.id)
+    return records, DeleteTopicsResponse(responses=list(results.values()))
+
+
+def _find(image: MetadataImage, state: DeleteTopicState) -> Topic:
+    has_id = state.topic_id != ZERO_UUID
+    if has_id == (state.name is not None):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "give either the name or the id of the topic to delete"
+        )
+    if state.name is None:
+        topic = image.topics_by_id.get(state.topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return topic
+    topic = image.topics.get(state.name)
+    if topic is None:
+        raise unknown_topic(state.name)
+    return topic
+
+
+def unknown_topic(name: str) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+
+
+def create_partitions(
+    image: MetadataImage, request: CreatePartitionsRequest, rng: Rng
+) -> tuple[list[MetadataRecord], CreatePartitionsResponse]:
+    times = Counter(topic.name for topic in request.topics)
+    records: list[MetadataRecord] = []
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for topic in request.topics:
+        result = results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
+        try:
+            if times[topic.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
+            added = _added_partitions(image, topic, rng)
+            if len(records) + len(added) > PARTITIONS_PER_REQUEST_MAX:
+                raise too_many_partitions(len(records) + len(added))
+            records += added
+        except ApiError as e:
+            result.error_code, result.error_message = e.code, e.message
+    return records, CreatePartitionsResponse(results=list(results.values()))
+
+
+def _added_partitions(
+    image: MetadataImage, wanted: CreatePartitionsTopic, rng: Rng
+) -> list[MetadataRecord]:
+    topic = image.topics.get(wanted.name)
+    if topic is None:
+        raise unknown_topic(wanted.name)
+    existing = len(topic.partitions)
+    added = wanted.count - existing
+    if added <= 0:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the topic {wanted.name!r} has {existing} partition(s), and {wanted.count} is no "
+            "increase: partitions are never removed",
+        )
+    if added > PARTITIONS_PER_REQUEST_MAX:
+        raise too_many_partitions(added)
+    factor = len(topic.partitions[0].replicas)
+    if wanted.assignments:
+        replicas = [assignment.broker_ids for assignment in wanted.assignments]
+        if len(replicas) != added:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added} partition(s) are added, but the assignment has {len(replicas)}",
+            )
+        check_manual(image, replicas, factor)
+    else:
+        replicas = placed(image, added, factor, rng)
+    return [
+        new_partition(image, topic.id, existing + i, brokers) for i, brokers in enumerate(replicas)
+    ]

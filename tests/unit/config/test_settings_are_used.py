@@ -1,0 +1,35 @@
+"""A setting that nothing reads would be accepted and do nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.log_config import TOPIC_SETTINGS
+from penstock.config.table import Only
+
+SOURCE = Path(__file__).parents[3] / "src" / "penstock"
+# Read through properties of BrokerConfig.
+BY_PROPERTY = {
+    "listeners": "listen",
+    "advertised.listeners": "advertised",
+    "log.dir": "data_dir",
+    "log.dirs": "data_dir",
+    "penstock.http.listen": "http_listen",
+}
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    outside = [path for path in SOURCE.rglob("*.py") if path.parent.name != "config"]
+    attributes = set()
+    for path in outside:
+        attributes |= set(re.findall(r"\.(\w+)", path.read_text(encoding="utf-8")))
+    topic_defaults = {synonym.name for row in TOPIC_SETTINGS for synonym in row.synonyms}
+    rows = [*TOPIC_SETTINGS, *(row for row in BROKER_SETTINGS if row.name not in topic_defaults)]
+    unread = [
+        row.name
+        for row in rows
+        if not isinstance(row.rule, Only) and BY_PROPERTY.get(row.name, row.field) not in attributes
+    ]
+    assert unread == []
