@@ -1,0 +1,1 @@
+"""The APIs that clients call: one file per API key, the registration beside the handler."""

@@ -1,0 +1,66 @@
+"""ApiVersions (18), versions 0 to 4.
+
+An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range served,
+whatever the request looked like. Produce is advertised from version 0 although versions 0
+to 2 are refused, as Kafka does for librdkafka's sake.
+"""
+
+from __future__ import annotations
+
+import re
+
+from penstock.api.registry import APIS, Request, handler
+from penstock.base.errors import ErrorCode
+from penstock.broker.broker import Broker
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+SOFTWARE_NAME_FROM = 3
+
+
+@handler(ApiVersionsRequest, ApiVersionsResponse)
+def api_versions(broker: Broker, request: Request[ApiVersionsRequest]) -> ApiVersionsResponse:
+    if request.version < 0:
+        own = APIS[ApiKey.API_VERSIONS].versions
+        return ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[ApiVersion(api_key=18, min_version=own[0], max_version=own[-1])],
+        )
+    body = request.body
+    if request.version >= SOFTWARE_NAME_FROM and not (
+        _SOFTWARE.fullmatch(body.client_software_name)
+        and _SOFTWARE.fullmatch(body.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    features = broker.features()
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(
+                api_key=api.key,
+                min_version=0 if api.key == ApiKey.PRODUCE else api.versions[0],
+                max_version=api.versions[-1],
+            )
+            for api in sorted(APIS.values(), key=lambda api: api.key)
+        ],
+        supported_features=[
+            SupportedFeatureKey(
+                name=f.name, min_version=f.min_supported, max_version=f.max_supported
+            )
+            for f in features
+        ],
+        finalized_features_epoch=broker.features_epoch(),
+        finalized_features=[
+            FinalizedFeatureKey(
+                name=f.name, max_version_level=f.finalized, min_version_level=f.finalized
+            )
+            for f in features
+            if f.finalized
+        ],
+    )

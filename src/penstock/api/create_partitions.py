@@ -1,0 +1,30 @@
+"""CreatePartitions (37), versions 0 to 3: raise topics' partition counts, never lower them."""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+
+@handler(CreatePartitionsRequest, CreatePartitionsResponse)
+async def create_partitions(
+    broker: Broker, request: Request[CreatePartitionsRequest]
+) -> CreatePartitionsResponse:
+    body = request.body
+    try:
+        return await broker.controller.submit(lambda c: c.create_partitions(body))
+    except ApiError as e:
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(
+                    name=topic.name, error_code=e.code, error_message=e.message
+                )
+                for topic in body.topics
+            ]
+        )

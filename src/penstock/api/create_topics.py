@@ -1,0 +1,33 @@
+"""CreateTopics (19), versions 2 to 7: topics with partitions, replicas and settings.
+
+The controller decides for each topic by itself. From version 5 on the answer carries the new
+topic's settings, never null (the Java admin client fails on null). Unlike Kafka, two topics of
+one request whose names differ only in '.' and '_' are not both created.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+@handler(CreateTopicsRequest, CreateTopicsResponse)
+async def create_topics(
+    broker: Broker, request: Request[CreateTopicsRequest]
+) -> CreateTopicsResponse:
+    body = request.body
+    try:
+        return await broker.controller.submit(lambda c: c.create_topics(body))
+    except ApiError as e:
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=topic.name, error_code=e.code, error_message=e.message)
+                for topic in body.topics
+            ]
+        )

@@ -1,0 +1,52 @@
+"""DeleteTopics (20), versions 1 to 6: by name, from version 6 on also by id.
+
+With `delete.topic.enable=false` every topic is refused: TOPIC_DELETION_DISABLED from version 3
+on, which knows that code, INVALID_REQUEST before. The answer is given when the deletion is
+committed; the disk space comes back shortly after.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.broker.broker import Broker
+from penstock.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+DELETION_DISABLED_FROM = 3
+
+
+@handler(DeleteTopicsRequest, DeleteTopicsResponse)
+async def delete_topics(
+    broker: Broker, request: Request[DeleteTopicsRequest]
+) -> DeleteTopicsResponse:
+    body = request.body
+    try:
+        if not broker.config.delete_topic_enable:
+            raise _disabled(request.version)
+        return await broker.controller.submit(lambda c: c.delete_topics(body))
+    except ApiError as e:
+        topics = [*body.topics, *(DeleteTopicState(name=name) for name in body.topic_names)]
+        return DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    error_code=e.code,
+                    error_message=e.message,
+                )
+                for topic in topics
+            ]
+        )
+
+
+def _disabled(version: int) -> ApiError:
+    known = version >= DELETION_DISABLED_FROM
+    return ApiError(
+        ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST,
+        "topics cannot be deleted here: delete.topic.enable is false",
+    )

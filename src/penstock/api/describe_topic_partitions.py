@@ -1,0 +1,112 @@
+"""DescribeTopicPartitions (75), version 0: partitions of many topics, page by page.
+
+Topics come sorted by name; no names means all topics. A page ends after
+`response_partition_limit` partitions, at most `max.request.partition.size.limit` of the broker;
+the cursor says where the next one begins. A topic that is gone when its page comes is left out
+when all were asked for.
+"""
+
+from __future__ import annotations
+
+from penstock.api.metadata import TOPIC_OPERATIONS
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.broker.broker import Broker
+from penstock.metadata.image import Topic
+from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
+from penstock.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+@handler(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)
+def describe_topic_partitions(
+    broker: Broker, request: Request[DescribeTopicPartitionsRequest]
+) -> DescribeTopicPartitionsResponse:
+    body = request.body
+    wanted = {topic.name for topic in body.topics}
+    cursor = body.cursor
+    if cursor is not None and (
+        cursor.partition_index < 0 or (wanted and cursor.topic_name not in wanted)
+    ):
+        return DescribeTopicPartitionsResponse(
+            topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in sorted(wanted)]
+        )
+    names = sorted(wanted or broker.metadata.topics)
+    start = 0
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        start = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
+    return _page(broker, names, start, _limit(broker, body))
+
+
+def _limit(broker: Broker, body: DescribeTopicPartitionsRequest) -> int:
+    most = broker.config.max_request_partition_size_limit
+    return max(min(body.response_partition_limit, most), 1)
+
+
+def _page(
+    broker: Broker, names: list[str], start: int, limit: int
+) -> DescribeTopicPartitionsResponse:
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if limit == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = broker.metadata.topics.get(name)
+        if topic is None:
+            missing = _failed(name, _missing(name))
+            missing.topic_authorized_operations = TOPIC_OPERATIONS
+            response.topics.append(missing)
+            continue
+        described = _described(broker, topic, start, limit)
+        response.topics.append(described)
+        limit -= len(described.partitions)
+        reached = start + len(described.partitions)
+        if reached < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=reached)
+            break
+        start = 0
+    return response
+
+
+def _described(
+    broker: Broker, topic: Topic, start: int, limit: int
+) -> DescribeTopicPartitionsResponseTopic:
+    page = enumerate(topic.partitions[start : start + limit], start)
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=0 if p.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=p.leader,
+                leader_epoch=p.leader_epoch,
+                replica_nodes=list(p.replicas),
+                isr_nodes=list(p.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=broker.offline(p.replicas),
+            )
+            for index, p in page
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _missing(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except ApiError as e:
+        return e.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)

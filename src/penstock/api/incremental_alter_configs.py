@@ -1,0 +1,37 @@
+"""IncrementalAlterConfigs (44), versions 0 and 1: set, delete, append to or subtract from settings.
+
+Unlike Kafka, an unknown broker setting is refused instead of being stored for nobody, and an
+unknown operation is INVALID_REQUEST instead of an unknown error.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+@handler(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)
+async def incremental_alter_configs(
+    broker: Broker, request: Request[IncrementalAlterConfigsRequest]
+) -> IncrementalAlterConfigsResponse:
+    body = request.body
+    try:
+        return await broker.controller.submit(lambda c: c.incremental_alter_configs(body))
+    except ApiError as e:
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    error_code=e.code,
+                    error_message=e.message,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource in body.resources
+            ]
+        )

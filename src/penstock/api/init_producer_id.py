@@ -1,0 +1,22 @@
+"""InitProducerId (22), versions 0 to 6: a producer id for idempotent producers.
+
+Transactions are not here yet: a transactional id is answered with INVALID_REQUEST, which
+clients do not retry. An idempotent producer that asks again, with the id it has, gets a new
+id, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ErrorCode
+from penstock.broker.broker import Broker
+from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+@handler(InitProducerIdRequest, InitProducerIdResponse)
+async def init_producer_id(
+    broker: Broker, request: Request[InitProducerIdRequest]
+) -> InitProducerIdResponse:
+    if request.body.transactional_id is not None:
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)

@@ -1,0 +1,45 @@
+"""ListConfigResources (74), versions 0 and 1: what DescribeConfigs can be asked about.
+
+Version 0 lists client metrics only, of which there are none. Topics and brokers have settings
+here; the other types that Kafka knows are answered with nothing, unknown types with
+UNSUPPORTED_VERSION as Kafka does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ErrorCode
+from penstock.broker.broker import Broker
+from penstock.metadata.image import ResourceType
+from penstock.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+TYPES_FROM = 1
+_KNOWN = frozenset(ResourceType)
+
+
+@handler(ListConfigResourcesRequest, ListConfigResourcesResponse)
+def list_config_resources(
+    broker: Broker, request: Request[ListConfigResourcesRequest]
+) -> ListConfigResourcesResponse:
+    if request.version < TYPES_FROM:
+        return ListConfigResourcesResponse()
+    types = set(request.body.resource_types) or _KNOWN
+    if not types <= _KNOWN:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    names: dict[int, Iterable[str]] = {
+        ResourceType.TOPIC: broker.metadata.topics,
+        ResourceType.BROKER: map(str, broker.metadata.brokers),
+    }
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in sorted(types)
+            for name in names.get(kind, ())
+        ]
+    )

@@ -1,0 +1,88 @@
+"""ListOffsets (2), versions 1 to 11: offsets by time and by the special times of Kafka.
+
+There is no remote tier, so the earliest local offset is the earliest, and there is no
+tiered offset.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError, ErrorCode, StorageError
+from penstock.broker.broker import Broker
+from penstock.broker.fetch import READ_COMMITTED
+from penstock.broker.partition import Partition
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
+# From which version on each special time may be asked for.
+_SPECIAL_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+LEADER_EPOCH_FROM = 4
+NOT_FOUND = (-1, -1, -1)
+
+
+@handler(ListOffsetsRequest, ListOffsetsResponse)
+def list_offsets(broker: Broker, request: Request[ListOffsetsRequest]) -> ListOffsetsResponse:
+    committed = request.body.isolation_level == READ_COMMITTED
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _list(broker, topic.name, wanted, request.version, committed)
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.body.topics
+        ]
+    )
+
+
+def _list(
+    broker: Broker, topic: str, wanted: ListOffsetsPartition, version: int, committed: bool
+) -> ListOffsetsPartitionResponse:
+    index = wanted.partition_index
+    try:
+        if version < _SPECIAL_FROM.get(wanted.timestamp, 0):
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+        partition = broker.replicas.leader_of(topic, index)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        timestamp, offset, epoch = _find(partition, wanted.timestamp, committed)
+    except ApiError as e:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=e.code)
+    except StorageError:
+        return ListOffsetsPartitionResponse(
+            partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR
+        )
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=epoch if version >= LEADER_EPOCH_FROM else -1,
+    )
+
+
+def _find(partition: Partition, timestamp: int, committed: bool) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch) of the record or the end that `timestamp` asks for."""
+    log = partition.log
+    end = partition.last_stable_offset if committed else partition.high_watermark
+    if timestamp == LATEST:
+        return -1, end, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.log_start_offset, log.epochs.epoch_for_offset(log.log_start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOT_FOUND
+    if timestamp < MAX_TIMESTAMP:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no special timestamp {timestamp}")
+    found = (
+        log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    )
+    if found is None or found.offset >= end:
+        return NOT_FOUND
+    return found.timestamp, found.offset, found.leader_epoch

@@ -1,0 +1,137 @@
+"""Metadata (3), versions 0 to 13: brokers, topics and partition leaders; creates topics where
+allowed.
+
+A missing topic is created when `auto.create.topics.enable` is on and the client allows it;
+the answer waits for it, so clients need not ask again. Topics can be asked for by id from
+version 10 on (12 for clients). Authorised operations are all of a resource's, as there are
+no ACLs yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.ids import ZERO_UUID
+from penstock.broker.broker import Broker
+from penstock.metadata.image import Topic
+from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
+from penstock.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+NULL_TOPICS_FROM = 1
+# Bits of the operations that exist on a resource (KIP-430).
+CLUSTER_OPERATIONS = sum(1 << op for op in (5, 7, 8, 9, 10, 11, 12))
+TOPIC_OPERATIONS = sum(1 << op for op in (3, 4, 5, 6, 7, 8, 10, 11))
+
+
+@handler(MetadataRequest, MetadataResponse)
+def metadata(
+    broker: Broker, request: Request[MetadataRequest]
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    body = request.body
+    if body.topics is None or (not body.topics and request.version < NULL_TOPICS_FROM):
+        topics = [_topic(broker, t, request) for t in broker.metadata.topics.values()]
+        return _response(broker, request, topics)
+    missing = _to_create(broker, request)
+    if missing:
+        return _create_then_answer(broker, request, missing)
+    return _response(broker, request, [_wanted(broker, t, request) for t in body.topics])
+
+
+def _to_create(broker: Broker, request: Request[MetadataRequest]) -> list[str]:
+    body = request.body
+    if not (broker.config.auto_create_topics_enable and body.allow_auto_topic_creation):
+        return []
+    return [
+        topic.name
+        for topic in body.topics or ()
+        if topic.name is not None and topic.name not in broker.metadata.topics
+    ]
+
+
+async def _create_then_answer(
+    broker: Broker, request: Request[MetadataRequest], missing: list[str]
+) -> MetadataResponse:
+    refused = await broker.auto_create_topics(missing)
+    topics = []
+    for wanted in request.body.topics or ():
+        code = refused.get(wanted.name or "")
+        if code is not None and wanted.name not in broker.metadata.topics:
+            topics.append(MetadataResponseTopic(error_code=code, name=wanted.name))
+        else:
+            topics.append(_wanted(broker, wanted, request))
+    return _response(broker, request, topics)
+
+
+def _wanted(
+    broker: Broker, wanted: MetadataRequestTopic, request: Request[MetadataRequest]
+) -> MetadataResponseTopic:
+    by_id = wanted.topic_id != ZERO_UUID
+    try:
+        if wanted.name is None and not by_id:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        topic = broker.replicas.topic(wanted.topic_id if by_id else wanted.name or "")
+    except ApiError as e:
+        code = e.code
+        if not by_id and not _legal(wanted.name or ""):
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=wanted.topic_id)
+    return _topic(broker, topic, request)
+
+
+def _legal(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except ApiError:
+        return False
+    return True
+
+
+def _topic(
+    broker: Broker, topic: Topic, request: Request[MetadataRequest]
+) -> MetadataResponseTopic:
+    response = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0 if p.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=p.leader,
+                leader_epoch=p.leader_epoch,
+                replica_nodes=list(p.replicas),
+                isr_nodes=list(p.isr),
+                offline_replicas=broker.offline(p.replicas),
+            )
+            for index, p in enumerate(topic.partitions)
+        ],
+    )
+    if request.body.include_topic_authorized_operations:
+        response.topic_authorized_operations = TOPIC_OPERATIONS
+    return response
+
+
+def _response(
+    broker: Broker, request: Request[MetadataRequest], topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack)
+            for n in broker.live_nodes(request.listener)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.controller_id(),
+        topics=topics,
+    )
+    if request.body.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

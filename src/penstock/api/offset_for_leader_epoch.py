@@ -1,0 +1,42 @@
+"""OffsetForLeaderEpoch (23), versions 2 to 4: where a leader epoch ends, for truncation checks."""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+@handler(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
+def offset_for_leader_epoch(
+    broker: Broker, request: Request[OffsetForLeaderEpochRequest]
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_end_of_epoch(broker, topic.topic, p) for p in topic.partitions],
+            )
+            for topic in request.body.topics
+        ]
+    )
+
+
+def _end_of_epoch(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = broker.replicas.leader_of(topic, wanted.partition)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+    except ApiError as e:
+        return EpochEndOffset(error_code=e.code, partition=wanted.partition)
+    if wanted.leader_epoch == partition.leader_epoch:
+        epoch, end_offset = wanted.leader_epoch, partition.log.log_end_offset
+    else:
+        epoch, end_offset = partition.log.epoch_end_offset(wanted.leader_epoch)
+    return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

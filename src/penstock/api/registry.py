@@ -1,0 +1,98 @@
+"""The table of served APIs, filled by the decorators beside the handlers.
+
+Two kinds of handlers: * `@handler(Request, Response)`: takes the decoded request, returns
+(or awaits) the response message. * `@raw_handler(...)`: Produce and Fetch, which bring
+their own codecs and answer through the exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from penstock.base.errors import invariant
+from penstock.broker.broker import Broker
+from penstock.net.connection import Exchange
+from penstock.wire import apis as wire_apis
+from penstock.wire.apis import ApiKey
+from penstock.wire.schema import Message
+
+ANONYMOUS = "User:ANONYMOUS"
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[Q]):
+    """A decoded request and where it came from."""
+
+    body: Q
+    api_key: int
+    version: int
+    client_id: str | None
+    client_host: str
+    listener: str
+    principal: str = ANONYMOUS
+
+
+RawHandler: TypeAlias = Callable[[Broker, Exchange, memoryview, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One served API; exactly one of `handle` and `handle_raw` is set."""
+
+    key: ApiKey
+    versions: range
+    flexible_from: int | None
+    request: type[Message]
+    response: type[Message]
+    handle: Callable[[Broker, Request[Any]], Any] | None = None
+    handle_raw: RawHandler | None = None
+
+
+APIS: dict[int, Api] = {}
+
+
+def handler(
+    request: type[Q], response: type[R]
+) -> Callable[
+    [Callable[[Broker, Request[Q]], R | Awaitable[R]]],
+    Callable[[Broker, Request[Q]], R | Awaitable[R]],
+]:
+    """Serve `request` in all its versions by the decorated function."""
+
+    def register(
+        function: Callable[[Broker, Request[Q]], R | Awaitable[R]],
+    ) -> Callable[[Broker, Request[Q]], R | Awaitable[R]]:
+        _add(request, response, handle=function)
+        return function
+
+    return register
+
+
+def raw_handler(
+    request: type[Message], response: type[Message]
+) -> Callable[[RawHandler], RawHandler]:
+    def register(function: RawHandler) -> RawHandler:
+        _add(request, response, handle_raw=function)
+        return function
+
+    return register
+
+
+def _add(
+    request: type[Message],
+    response: type[Message],
+    *,
+    handle: Callable[[Broker, Request[Any]], Any] | None = None,
+    handle_raw: RawHandler | None = None,
+) -> None:
+    assert request.API_KEY is not None
+    key = ApiKey(request.API_KEY)
+    invariant(key not in APIS, f"{key.name} is registered twice")
+    # A version that Kafka has not released yet is not offered.
+    versions = wire_apis.APIS[key].stable_versions
+    APIS[key] = Api(key, versions, request.FLEXIBLE_FROM, request, response, handle, handle_raw)

@@ -1,0 +1,175 @@
+"""What a producer's records must be before they enter a log, and the few cases that rewrite them.
+
+Duty: turn the records of one partition of a Produce request into one checked batch. Length, magic,
+CRC-32C and everything that the header can show are checked always. The records inside are looked
+at only when a setting needs it: `compression.type` other than the producer's, a compacted topic
+(every record needs a key), or `penstock.record.validation=full`; and in small uncompressed
+batches, where it costs next to nothing, their lengths are walked so that a miscounted batch is
+found at the door.
+"""
+
+from __future__ import annotations
+
+from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
+from penstock.config.log_config import LogConfig
+from penstock.log.log import Batch
+from penstock.wire.compression import Compression
+from penstock.wire.records import (
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    check_batch,
+    check_producer_batch,
+    check_record_lengths,
+    parse_header,
+    read_records,
+    recompress,
+    rewrite_header,
+)
+
+ZSTD_FROM_PRODUCE_VERSION = 7
+RECORDS_WALKED_MAX = 16
+"""Uncompressed batches of up to this many records have their record lengths walked always."""
+
+_MAGIC_POSITION = 16
+_LOG_APPEND_TIME = 0x08
+_COMPRESSION_MASK = 0x07
+_NEVER = (1 << 63) - 1
+_ZSTD = int(Compression.ZSTD)
+
+_WANTED = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+class BatchRules:
+    """What a topic's settings demand of a batch, worked out once for each change of them."""
+
+    __slots__ = (
+        "_compression",
+        "_keys_needed",
+        "_level",
+        "_log_append_time",
+        "_plain",
+        "_size_max",
+        "_time_after_max_ms",
+        "_time_before_max_ms",
+        "_walk_all",
+    )
+
+    def __init__(self, config: LogConfig, *, full: bool) -> None:
+        """`full`: walk the records of every batch (`penstock.record.validation`)."""
+        self._size_max = config.max_message_bytes
+        self._log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._time_after_max_ms = config.message_timestamp_after_max_ms
+        self._time_before_max_ms = config.message_timestamp_before_max_ms
+        self._keys_needed = "compact" in config.cleanup_policy
+        self._walk_all = full or self._keys_needed
+        self._compression = _WANTED.get(config.compression_type)
+        self._level = _level(self._compression, config)
+        self._plain = not (self._log_append_time or self._walk_all or self._compression is not None)
+
+    def checked(self, records: memoryview | None, version: int, now_ms: int) -> Batch:
+        """The one batch in `records`, if need be rewritten; ApiError if it is refused."""
+        header = _checked_header(records)
+        assert records is not None
+        check_producer_batch(header)
+        if header.length > self._size_max - LOG_OVERHEAD:
+            raise self._too_large(header)
+        if not self._log_append_time:
+            self._check_time(header, now_ms)
+        kind = header.attributes & _COMPRESSION_MASK
+        if kind == _ZSTD and version < ZSTD_FROM_PRODUCE_VERSION:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"zstd needs Produce version {ZSTD_FROM_PRODUCE_VERSION} or later",
+            )
+        try:
+            if not kind and header.record_count <= RECORDS_WALKED_MAX:
+                check_record_lengths(records, header.record_count)
+            if self._plain:
+                return Batch(header, records)
+            return self._rewritten(header, records, now_ms)
+        except CorruptRecord as e:
+            raise ApiError(ErrorCode.INVALID_RECORD, str(e)) from None
+
+    def _too_large(self, header: BatchHeader) -> ApiError:
+        return ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {header.size} bytes, max.message.bytes of the topic allows "
+            f"{self._size_max}",
+        )
+
+    def _check_time(self, header: BatchHeader, now_ms: int) -> None:
+        after = self._time_after_max_ms
+        if header.max_timestamp > now_ms + after:
+            raise _bad_time(header.max_timestamp, "message.timestamp.after.max.ms", after, now_ms)
+        before = self._time_before_max_ms
+        if before != _NEVER and 0 <= header.base_timestamp < now_ms - before:
+            raise _bad_time(
+                header.base_timestamp, "message.timestamp.before.max.ms", before, now_ms
+            )
+
+    def _rewritten(self, header: BatchHeader, records: memoryview, now_ms: int) -> Batch:
+        if self._walk_all:
+            inside = read_records(records)
+            if self._keys_needed and any(record.key is None for record in inside):
+                raise ApiError(
+                    ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key"
+                )
+        data: memoryview | bytes = records
+        if self._compression is not None and self._compression != header.compression:
+            data = recompress(records, self._compression, self._level)
+            header = parse_header(data)
+        if self._log_append_time:
+            stamped = bytearray(data)
+            header = rewrite_header(
+                stamped, attributes=header.attributes | _LOG_APPEND_TIME, max_timestamp=now_ms
+            )
+            data = bytes(stamped)
+        return Batch(header, data)
+
+
+def _checked_header(records: memoryview | None) -> BatchHeader:
+    if not records:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD, "a partition of a Produce request carries no records"
+        )
+    try:
+        header = check_batch(records)
+    except CorruptRecord as e:
+        if len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] != MAGIC:
+            raise ApiError(
+                ErrorCode.INVALID_RECORD,
+                f"message format {records[_MAGIC_POSITION]} is not accepted; use a client that "
+                "writes record batches of magic 2",
+            ) from None
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(e)) from None
+    if header.length + LOG_OVERHEAD != len(records):
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            "a partition of a Produce request carries more than one record batch",
+        )
+    return header
+
+
+def _bad_time(timestamp: int, setting: str, allowed_ms: int, now_ms: int) -> ApiError:
+    return ApiError(
+        ErrorCode.INVALID_TIMESTAMP,
+        f"the timestamp {timestamp} is {abs(timestamp - now_ms)} ms away from the broker's clock, "
+        f"{setting} of the topic allows {allowed_ms}",
+    )
+
+
+def _level(kind: Compression | None, config: LogConfig) -> int | None:
+    if kind == Compression.GZIP:
+        return config.compression_gzip_level
+    if kind == Compression.LZ4:
+        return config.compression_lz4_level
+    if kind == Compression.ZSTD:
+        return config.compression_zstd_level
+    return None

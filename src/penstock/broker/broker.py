@@ -1,0 +1,182 @@
+"""The broker's services in one place: what the API handlers, and any other door, call.
+
+Nothing here knows the codec of a request. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.base.clock import Clock, Rng
+from penstock.base.errors import ErrorCode
+from penstock.broker.controller_driver import ControllerDriver
+from penstock.broker.fetch import Fetcher
+from penstock.broker.fetch_session import FetchSessionCache
+from penstock.broker.flusher import Flusher
+from penstock.broker.partition import Partition
+from penstock.broker.produce import Producer
+from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.replica_manager import ReplicaManager
+from penstock.config.broker_config import BrokerConfig
+from penstock.config.layers import BrokerSettings
+from penstock.config.log_config import LogConfig, log_config
+from penstock.log.manager import LogManager
+from penstock.metadata.controller import FEATURES
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.observe.logs import set_level
+from penstock.observe.standard import TopicMetrics
+
+log = logging.getLogger("penstock.broker")
+
+
+class NodeAddress(NamedTuple):
+    """A live broker as the clients of one listener reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Feature(NamedTuple):
+    """A feature this node supports, and the level the cluster has finalised (0 for none)."""
+
+    name: str
+    min_supported: int
+    max_supported: int
+    finalized: int
+
+
+class Broker:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        controller: ControllerDriver,
+        logs: LogManager,
+        topic_metrics: TopicMetrics,
+        clock: Clock,
+        rng: Rng,
+        cluster_id: str,
+    ) -> None:
+        self.settings = settings
+        self.controller = controller
+        self.metadata: MetadataImage = controller.committed
+        self.logs = logs
+        self.clock = clock
+        self.cluster_id = cluster_id
+        self.node_id = settings.config.node_id
+        self.flusher = Flusher(self.write_turn, self._run_woken)
+        self.replicas = ReplicaManager(
+            self.node_id,
+            self.metadata,
+            logs,
+            self.flusher,
+            topic_metrics,
+            self.topic_config,
+            full_validation=lambda: self.config.penstock_record_validation == "full",
+        )
+        self.fetcher = Fetcher(self.replicas, settings.config.fetch_max_bytes)
+        self.producer = Producer(self.replicas, clock, self.fetcher.run_woken)
+        self.fetch_sessions = FetchSessionCache(
+            settings.config.max_incremental_fetch_session_cache_slots, rng.below
+        )
+        self.producer_ids = ProducerIdManager(self._next_producer_ids)
+        controller.on_committed(self.apply)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The node's settings as they are now, dynamic ones included."""
+        return self.settings.config
+
+    def topic_config(self, name: str) -> LogConfig:
+        return log_config(self.metadata.topic_config(name), self.settings.config)
+
+    def compacted_topics(self) -> list[str]:
+        """The topics whose `cleanup.policy` asks for compaction."""
+        if "compact" in self.topic_config("").cleanup_policy:
+            candidates = list(self.metadata.topics)
+        else:
+            # Only topics with settings of their own can differ from the node's default.
+            candidates = [
+                name
+                for kind, name in self.metadata.configs
+                if kind == ResourceType.TOPIC and name in self.metadata.topics
+            ]
+        return [n for n in candidates if "compact" in self.topic_config(n).cleanup_policy]
+
+    def write_turn(self) -> None:
+        """Write what producers have staged in this turn; before a log is changed otherwise."""
+        self.producer.write_turn()
+
+    def _run_woken(self) -> None:
+        self.fetcher.run_woken()
+
+    # -- the cluster as clients see it ---------------------------------------------------------
+
+    def live_nodes(self, listener: str) -> list[NodeAddress]:
+        nodes = []
+        for broker in self.metadata.brokers.values():
+            endpoint = broker.endpoint(listener)
+            if endpoint is not None and not broker.fenced:
+                nodes.append(NodeAddress(broker.id, endpoint.host, endpoint.port, broker.rack))
+        return nodes
+
+    def controller_id(self) -> int:
+        """The node that clients send cluster changes to: any live one will do, this one first."""
+        return self.node_id
+
+    def offline(self, replicas: Iterable[int]) -> list[int]:
+        brokers = self.metadata.brokers
+        return [id_ for id_ in replicas if id_ not in brokers or brokers[id_].fenced]
+
+    def features(self) -> list[Feature]:
+        finalized = self.metadata.features
+        return [Feature(name, 1, level, finalized.get(name, 0)) for name, level in FEATURES.items()]
+
+    def features_epoch(self) -> int:
+        """Grows whenever the finalised features may have changed."""
+        return self.controller.committed_offset
+
+    async def auto_create_topics(self, names: list[str]) -> dict[str, int]:
+        """Create topics with the node's defaults; the error codes of those that were refused."""
+        response = await self.controller.submit(lambda c: c.auto_create_topics(names))
+        return {t.name: t.error_code for t in response.topics if t.error_code != ErrorCode.NONE}
+
+    async def _next_producer_ids(self) -> range:
+        epoch = self.metadata.brokers[self.node_id].epoch
+        block = await self.controller.submit(lambda c: c.allocate_producer_ids(self.node_id, epoch))
+        return range(block.first, block.first + block.size)
+
+    # -- following the metadata ----------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """The committed image has changed as `delta` says."""
+        self.write_turn()
+        if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
+            self.take_dynamic_settings()
+        self.replicas.apply(delta)
+        self.fetcher.run_woken()
+
+    def take_dynamic_settings(self) -> None:
+        image = self.metadata
+        refused = self.settings.update(
+            image.config(ResourceType.BROKER, ""),
+            image.config(ResourceType.BROKER, str(self.node_id)),
+        )
+        for sentence in refused:
+            log.warning("a stored dynamic setting is left out: %s", sentence)
+        set_level(self.config.penstock_log_level)
+        self.replicas.reconfigure_all()
+
+    def log_start_moved(self, partition: Partition) -> None:
+        """DeleteRecords has moved a log's start: whoever waits below it is told."""
+        self.fetcher.woken |= partition.fetch_waiters
+        self.fetcher.run_woken()
+
+    async def stop(self) -> None:
+        """Finish what is in flight; the logs are closed by their owner."""
+        await self.flusher.stop()
+        self.fetcher.stop()

@@ -1,0 +1,252 @@
+"""The way of a Produce request below its codec: validate, stage, write, acknowledge.
+
+Group append: what the requests of one loop turn stage is written with one system call per
+partition at the end of the turn. While only one connection produces there is nothing to group,
+and a request is written and answered at once (`_GROUPING_OFF_AFTER` lone turns switch back to
+that).
+
+Invariants:
+* Nothing is acknowledged before it is written, and durable or committed as its acks ask.
+* A failed write fails every request that staged to that partition in the turn, also those that were
+  recognised as duplicates of what was staged there.
+Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.base.clock import Clock
+from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
+from penstock.broker.partition import Partition
+from penstock.broker.replica_manager import ReplicaManager
+from penstock.net.connection import Connection, Exchange
+from penstock.observe.logs import Alarm
+from penstock.wire.produce_codec import (
+    PartitionAnswer,
+    ProduceBody,
+    TopicAnswers,
+    TopicKey,
+    appended,
+    encode_produce_response,
+)
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+_ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
+_GROUPING_OFF_AFTER = 32
+
+
+class ProduceInFlight:
+    """One Produce request between its arrival and its answer."""
+
+    __slots__ = ("_timer", "_unacknowledged", "acks", "answers", "exchange", "staged", "timeout_ms")
+
+    def __init__(self, exchange: Exchange, acks: int, timeout_ms: int) -> None:
+        self.exchange = exchange
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.answers: TopicAnswers = []
+        # Where each staged partition's answer stands, and the offset that must be reached for it.
+        self.staged: list[tuple[Partition, list[PartitionAnswer], int, int]] = []
+        self._unacknowledged = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def partition_failed(self, partition: Partition, code: ErrorCode, message: str) -> None:
+        """Turn the answer of a staged partition into an error; it is no longer waited for."""
+        for staged, answers, place, _ in self.staged:
+            if staged is partition:
+                answers[place] = PartitionAnswer(partition.index, code, error_message=message)
+                partition.counters.failed_produce_requests += 1
+        if self._unacknowledged:
+            self.partition_done()
+
+    def partition_done(self) -> None:
+        self._unacknowledged -= 1
+        if not self._unacknowledged:
+            self.answer()
+
+    def acknowledge(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Everything is written: answer now, or when the acknowledgement asked for is reached."""
+        acks = self.acks
+        for partition, _, _, end in self.staged:
+            if not partition.acknowledges(end, acks):
+                self._wait(loop)
+                return
+        self.answer()
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting = [
+            (partition, end)
+            for partition, answers, place, end in self.staged
+            if not answers[place].error_code and not partition.acknowledges(end, self.acks)
+        ]
+        if not waiting or self.acks == ACKS_NONE:
+            self.answer()
+            return
+        self._unacknowledged = len(waiting)
+        self.exchange.park()
+        self._timer = loop.call_later(self.timeout_ms / 1000, self._timed_out)
+        for partition, end in waiting:
+            partition.wait_for(end, self.acks, self)
+
+    def _timed_out(self) -> None:
+        for partition, answers, place, end in self.staged:
+            if not answers[place].error_code and not partition.acknowledges(end, self.acks):
+                answers[place] = PartitionAnswer(partition.index, ErrorCode.REQUEST_TIMED_OUT)
+        self.answer()
+
+    def answer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        exchange = self.exchange
+        if self.acks != ACKS_NONE:
+            frame = encode_produce_response(exchange.correlation_id, exchange.version, self.answers)
+            exchange.finish(frame)
+            return
+        if any(answer.error_code for _, answers in self.answers for answer in answers):
+            # A producer without acknowledgements can only be told by a closed connection.
+            exchange.connection.refuse("a Produce request with acks=0 failed")
+        exchange.finish(None)
+
+
+class Producer:
+    """The node's produce path: takes decoded requests, gives answers."""
+
+    def __init__(
+        self, replicas: ReplicaManager, clock: Clock, run_woken: Callable[[], None]
+    ) -> None:
+        """`run_woken` answers the fetches that an append made answerable."""
+        self._replicas = replicas
+        self._clock = clock
+        self._run_woken = run_woken
+        self._loop = asyncio.get_running_loop()
+        self._turn: list[ProduceInFlight] = []
+        self._grouping = False
+        self._lone_turns = 0
+        self._last_connection: Connection | None = None
+        self._alarm = Alarm(logging.getLogger("penstock.broker"))
+        self.append_failures = 0
+
+    def handle(self, exchange: Exchange, body: ProduceBody) -> None:
+        produce = ProduceInFlight(exchange, body.acks, body.timeout_ms)
+        refusal = None
+        if body.transactional_id is not None or body.acks not in _ACKS:
+            refusal = _refusal(body)
+        now_ms = self._clock.now_ms()
+        for topic, partitions in body.topics:
+            answers: list[PartitionAnswer] = []
+            produce.answers.append((topic, answers))
+            for index, records in partitions:
+                if refusal is not None:
+                    answers.append(_error(index, refusal))
+                else:
+                    self._stage(produce, answers, topic, index, records, now_ms)
+        if self._grouping:
+            if not self._turn:
+                self._loop.call_soon(self.write_turn)
+            self._turn.append(produce)
+            return
+        if exchange.connection is not self._last_connection:
+            self._grouping = self._last_connection is not None
+            self._last_connection = exchange.connection
+        self._write([produce])
+
+    def _stage(
+        self,
+        produce: ProduceInFlight,
+        answers: list[PartitionAnswer],
+        topic: TopicKey,
+        index: int,
+        records: memoryview | None,
+        now_ms: int,
+    ) -> None:
+        partition: Partition | None = None
+        try:
+            partition = self._replicas.leader_of(topic, index)
+            partition.counters.produce_requests += 1
+            log = partition.log
+            batch = partition.rules.checked(records, produce.exchange.version, now_ms)
+            if partition.under_min_isr and produce.acks == ACKS_ALL:
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+            info = log.stage([batch], partition.leader_epoch, now_ms)
+        except ApiError as e:
+            answers.append(_error(index, e))
+            _count_refusal(partition, records)
+            return
+        except StorageError as e:
+            answers.append(_error(index, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e))))
+            _count_refusal(partition, records)
+            return
+        produce.staged.append((partition, answers, len(answers), info.last_offset + 1))
+        answers.append(
+            appended(index, info.first_offset, info.log_append_time, log.log_start_offset)
+        )
+        if not info.duplicate:
+            counters = partition.counters
+            counters.messages_in += batch.header.record_count
+            counters.bytes_in += len(batch.data)
+
+    def write_turn(self) -> None:
+        """Write and answer what this turn has staged; at its end, or before a log is changed
+        otherwise.
+        """
+        turn, self._turn = self._turn, []
+        if not turn:
+            return
+        if len(turn) > 1:
+            self._lone_turns = 0
+        else:
+            self._lone_turns += 1
+            if self._lone_turns >= _GROUPING_OFF_AFTER:
+                self._grouping = False
+                self._lone_turns = 0
+                self._last_connection = turn[0].exchange.connection
+        self._write(turn)
+
+    def _write(self, turn: list[ProduceInFlight]) -> None:
+        failed: dict[Partition, str] = {}
+        written: set[Partition] = set()
+        for produce in turn:
+            for staged in produce.staged:
+                partition = staged[0]
+                if partition not in written:
+                    written.add(partition)
+                    try:
+                        partition.write_staged()
+                    except (StorageError, InvariantBroken) as e:
+                        failed[partition] = str(e)
+                        self._note_failure(partition, e)
+        for produce in turn:
+            if failed:
+                for partition, message in failed.items():
+                    produce.partition_failed(partition, ErrorCode.KAFKA_STORAGE_ERROR, message)
+            produce.acknowledge(self._loop)
+        self._run_woken()
+
+    def _note_failure(self, partition: Partition, error: Exception) -> None:
+        self.append_failures += 1
+        name = f"{partition.topic}-{partition.index}"
+        self._alarm.raised(name, f"append to {name} refused: {error}", partition=name)
+
+
+def _refusal(body: ProduceBody) -> ApiError:
+    if body.acks not in _ACKS:
+        return ApiError(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {body.acks}; use 0, 1 or -1 (all)"
+        )
+    return ApiError(
+        ErrorCode.INVALID_TXN_STATE,
+        "transactions are not available on this cluster; produce without a transactional.id",
+    )
+
+
+def _error(index: int, error: ApiError) -> PartitionAnswer:
+    return PartitionAnswer(index, error.code, error_message=error.message or None)
+
+
+def _count_refusal(partition: Partition | None, records: memoryview | None) -> None:
+    if partition is not None:
+        partition.counters.failed_produce_requests += 1
+        partition.counters.bytes_rejected += len(records or b"")

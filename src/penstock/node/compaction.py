@@ -1,0 +1,134 @@
+"""Drives compaction: picks the log that needs it most, has the child process clean it, swaps
+the result in.
+
+The decisions are `log.cleaner`'s, the work is done in the child process behind
+`log.cleaner_client`; here is only the loop between them. One log is cleaned at a time.
+First dirty offsets are kept in `cleaner-offset-checkpoint`, so that a restart goes on where
+it was.
+
+Invariants: retention leaves a log alone while it is being cleaned (`busy`); a result is
+thrown away when its log was deleted meanwhile. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from time import monotonic_ns
+
+from penstock.base.errors import StorageError
+from penstock.base.ids import TopicPartition
+from penstock.broker.broker import Broker
+from penstock.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_checkpoint, write_checkpoint
+from penstock.log.cleaner import LogToClean, clean_job, cleanable, filthiest
+from penstock.log.cleaner_client import CleanAborted, Cleaner
+from penstock.log.cleaner_files import remove_cleaned
+from penstock.log.cleaner_job import CleanResult
+from penstock.log.cleaner_view import log_state, producer_ends
+from penstock.log.log import Log
+from penstock.observe.standard import CleanerMetrics
+
+log = logging.getLogger("penstock.node")
+
+
+class Compaction:
+    def __init__(self, broker: Broker, metrics: CleanerMetrics) -> None:
+        self._broker = broker
+        self._metrics = metrics
+        self._cleaner = Cleaner()
+        self._path = os.path.join(broker.logs.data_dir, CLEANER_OFFSET_CHECKPOINT)
+        self._first_dirty = self._stored_offsets()
+        self.busy: TopicPartition | None = None
+
+    async def run(self) -> None:
+        """Until cancelled: clean what is due, rest when nothing is."""
+        while True:
+            if not (self._broker.config.log_cleaner_enable and await self._clean_next()):
+                await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
+
+    async def stop(self) -> None:
+        await self._cleaner.stop()
+
+    async def _clean_next(self) -> bool:
+        """Clean the log that needs it most; whether there was one."""
+        todo = filthiest(self._candidates())
+        if todo is None:
+            return False
+        tp = self.busy = todo.log.topic_partition
+        started_ns = monotonic_ns()
+        try:
+            await self._clean(tp, todo)
+            self._metrics.duration.observe_ns(monotonic_ns() - started_ns)
+        except CleanAborted:
+            return True
+        except StorageError as e:
+            self._metrics.failures.value += 1
+            log.error("compaction of %s failed: %s", tp, e)
+            return False
+        finally:
+            self.busy = None
+        return True
+
+    def _candidates(self) -> Iterator[LogToClean]:
+        now_ms = self._broker.clock.now_ms()
+        logs = self._broker.logs
+        for name in self._broker.compacted_topics():
+            for index in range(len(self._broker.metadata.topics[name].partitions)):
+                tp = TopicPartition(name, index)
+                try:
+                    compacted = logs.get(tp)
+                except StorageError as e:
+                    log.error("%s cannot be compacted: %s", tp, e)
+                    continue
+                if compacted is not None and compacted.dir not in self._cleaner.uncleanable:
+                    yield cleanable(log_state(compacted, self._first_dirty.get(tp)), now_ms)
+
+    async def _clean(self, tp: TopicPartition, todo: LogToClean) -> None:
+        compacted = self._broker.logs.get(tp)
+        assert compacted is not None
+        config = self._broker.config
+        job = clean_job(
+            todo,
+            directory=compacted.dir,
+            producers=producer_ends(compacted),
+            now_ms=self._broker.clock.now_ms(),
+            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+            io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+        )
+        result = await self._cleaner.clean(job)
+        if compacted.dir != job.directory:
+            remove_cleaned(compacted.dir)  # the topic was deleted meanwhile
+            return
+        self._swap_in(compacted, result)
+        self._first_dirty[tp] = result.end_offset
+        write_checkpoint(self._path, self._existing_offsets())
+        self._metrics.runs.value += 1
+        self._metrics.bytes_read.value += result.bytes_before
+        self._metrics.bytes_written.value += result.bytes_after
+        log.info(
+            "compacted %s up to offset %d",
+            tp,
+            result.end_offset,
+            extra={
+                "messages": f"{result.messages_before}->{result.messages_after}",
+                "bytes": f"{result.bytes_before}->{result.bytes_after}",
+            },
+        )
+
+    def _swap_in(self, compacted: Log, result: CleanResult) -> None:
+        self._broker.write_turn()
+        for group in result.groups:
+            compacted.replace_segments([group.base_offset], list(group.replaces))
+
+    def _stored_offsets(self) -> dict[TopicPartition, int]:
+        try:
+            return read_checkpoint(self._path)
+        except StorageError as e:
+            log.warning("compaction begins anew, as its checkpoint cannot be read: %s", e)
+            return {}
+
+    def _existing_offsets(self) -> dict[TopicPartition, int]:
+        topics = self._broker.metadata.topics
+        return {tp: offset for tp, offset in self._first_dirty.items() if tp.topic in topics}
