@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import logging
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.api.registry import APIS, Api, Request
@@ -21,11 +21,11 @@ from penstock.net.connection import Connection, Exchange
 from penstock.wire.apis import ApiKey
 from penstock.wire.decoders import skip_tags
 from penstock.wire.errors import WireError
+from penstock.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.observe.requests import RequestMetrics
-    from penstock.wire.schema import Message
 
 log = logging.getLogger("penstock.api")
 
@@ -97,13 +97,18 @@ class Dispatcher:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            exchange.finish(encode_answer(exchange, response))
+            self._finish(exchange, response)
 
     async def _finish_later(self, exchange: Exchange, response: Awaitable[Message]) -> None:
         try:
-            exchange.finish(encode_answer(exchange, await response))
+            self._finish(exchange, await response)
         except Exception:
             self._failed(exchange)
+
+    def _finish(self, exchange: Exchange, response: Message) -> None:
+        for code in error_codes(response):
+            self._broker.count_error(exchange.api_key, code)
+        exchange.finish(encode_answer(exchange, response))
 
     def _failed(self, exchange: Exchange) -> None:
         log.exception(
@@ -124,6 +129,18 @@ class Dispatcher:
             ready_ns - local_done_ns,
             sent_ns - ready_ns,
         )
+
+
+def error_codes(part: Struct) -> Iterator[int]:
+    """Every error code in a response, wherever it stands."""
+    for field in part.FIELDS:
+        value = getattr(part, field.name)
+        if field.name == "error_code":
+            if value:
+                yield value
+        elif isinstance(value, list) and value and isinstance(value[0], Struct):
+            for element in value:
+                yield from error_codes(element)
 
 
 def encode_answer(exchange: Exchange, response: Message) -> bytes:

@@ -45,6 +45,7 @@ def fetch(broker: Broker, exchange: Exchange, frame: memoryview, position: int) 
             now_ms=broker.clock.now_ms(),
         )
     except ApiError as e:
+        broker.count_error(exchange.api_key, e.code)
         exchange.finish(encode_fetch_response(exchange.correlation_id, version, e.code, 0, []))
         return
     params = FetchParams(

@@ -6,8 +6,8 @@ Nothing here knows the codec of a request. Owned by the event loop's thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
 
 from penstock.base.clock import Clock, Rng
 from penstock.base.errors import ErrorCode
@@ -30,6 +30,10 @@ from penstock.observe.logs import set_level
 from penstock.observe.standard import TopicMetrics
 
 log = logging.getLogger("penstock.broker")
+
+
+CountError: TypeAlias = Callable[[int, int], None]
+"""Counts an error code that an answer to an API carries."""
 
 
 class NodeAddress(NamedTuple):
@@ -57,11 +61,13 @@ class Broker:
         controller: ControllerDriver,
         logs: LogManager,
         topic_metrics: TopicMetrics,
+        count_error: CountError,
         clock: Clock,
         rng: Rng,
         cluster_id: str,
     ) -> None:
         self.settings = settings
+        self.count_error = count_error
         self.controller = controller
         self.metadata: MetadataImage = controller.committed
         self.logs = logs
@@ -78,8 +84,8 @@ class Broker:
             self.topic_config,
             full_validation=lambda: self.config.penstock_record_validation == "full",
         )
-        self.fetcher = Fetcher(self.replicas, settings.config.fetch_max_bytes)
-        self.producer = Producer(self.replicas, clock, self.fetcher.run_woken)
+        self.fetcher = Fetcher(self.replicas, settings.config.fetch_max_bytes, count_error)
+        self.producer = Producer(self.replicas, clock, self.fetcher.run_woken, count_error)
         self.fetch_sessions = FetchSessionCache(
             settings.config.max_incremental_fetch_session_cache_slots, rng.below
         )

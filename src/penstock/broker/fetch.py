@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from penstock.broker.replica_manager import ReplicaManager
 from penstock.log.slice import LogSlice
 from penstock.net.connection import Exchange
 from penstock.observe.logs import Alarm
+from penstock.wire.apis import ApiKey
 from penstock.wire.fetch_codec import (
     AbortedTransaction,
     PartitionData,
@@ -115,7 +117,13 @@ class Look:
 class Fetcher:
     """The node's fetch path: takes decoded requests, gives answers."""
 
-    def __init__(self, replicas: ReplicaManager, max_bytes: int) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        max_bytes: int,
+        count_error: Callable[[int, int], None],
+    ) -> None:
+        self._count_error = count_error
         self._replicas = replicas
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
@@ -262,6 +270,7 @@ class Fetcher:
             if partition is not None:
                 partition.counters.failed_fetch_requests += 1
             code = look.error.code if look.error is not None else ErrorCode.UNKNOWN_SERVER_ERROR
+            self._count_error(ApiKey.FETCH, code)
             return PartitionData(index, code)
         partition.counters.bytes_out += len(read)
         return PartitionData(

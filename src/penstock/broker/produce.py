@@ -24,6 +24,7 @@ from penstock.broker.partition import Partition
 from penstock.broker.replica_manager import ReplicaManager
 from penstock.net.connection import Connection, Exchange
 from penstock.observe.logs import Alarm
+from penstock.wire.apis import ApiKey
 from penstock.wire.produce_codec import (
     PartitionAnswer,
     ProduceBody,
@@ -115,9 +116,14 @@ class Producer:
     """The node's produce path: takes decoded requests, gives answers."""
 
     def __init__(
-        self, replicas: ReplicaManager, clock: Clock, run_woken: Callable[[], None]
+        self,
+        replicas: ReplicaManager,
+        clock: Clock,
+        run_woken: Callable[[], None],
+        count_error: Callable[[int, int], None],
     ) -> None:
         """`run_woken` answers the fetches that an append made answerable."""
+        self._count_error = count_error
         self._replicas = replicas
         self._clock = clock
         self._run_woken = run_woken
@@ -140,7 +146,7 @@ class Producer:
             produce.answers.append((topic, answers))
             for index, records in partitions:
                 if refusal is not None:
-                    answers.append(_error(index, refusal))
+                    self._refuse(answers, index, refusal, None, records)
                 else:
                     self._stage(produce, answers, topic, index, records, now_ms)
         if self._grouping:
@@ -172,12 +178,11 @@ class Producer:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
             info = log.stage([batch], partition.leader_epoch, now_ms)
         except ApiError as e:
-            answers.append(_error(index, e))
-            _count_refusal(partition, records)
+            self._refuse(answers, index, e, partition, records)
             return
         except StorageError as e:
-            answers.append(_error(index, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e))))
-            _count_refusal(partition, records)
+            error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+            self._refuse(answers, index, error, partition, records)
             return
         produce.staged.append((partition, answers, len(answers), info.last_offset + 1))
         answers.append(
@@ -187,6 +192,20 @@ class Producer:
             counters = partition.counters
             counters.messages_in += batch.header.record_count
             counters.bytes_in += len(batch.data)
+
+    def _refuse(
+        self,
+        answers: list[PartitionAnswer],
+        index: int,
+        error: ApiError,
+        partition: Partition | None,
+        records: memoryview | None,
+    ) -> None:
+        answers.append(_error(index, error))
+        self._count_error(ApiKey.PRODUCE, error.code)
+        if partition is not None:
+            partition.counters.failed_produce_requests += 1
+            partition.counters.bytes_rejected += len(records or b"")
 
     def write_turn(self) -> None:
         """Write and answer what this turn has staged; at its end, or before a log is changed
@@ -227,6 +246,7 @@ class Producer:
 
     def _note_failure(self, partition: Partition, error: Exception) -> None:
         self.append_failures += 1
+        self._count_error(ApiKey.PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR)
         name = f"{partition.topic}-{partition.index}"
         self._alarm.raised(name, f"append to {name} refused: {error}", partition=name)
 
@@ -244,9 +264,3 @@ def _refusal(body: ProduceBody) -> ApiError:
 
 def _error(index: int, error: ApiError) -> PartitionAnswer:
     return PartitionAnswer(index, error.code, error_message=error.message or None)
-
-
-def _count_refusal(partition: Partition | None, records: memoryview | None) -> None:
-    if partition is not None:
-        partition.counters.failed_produce_requests += 1
-        partition.counters.bytes_rejected += len(records or b"")

@@ -82,6 +82,18 @@ class NodeSettings:
         "line.",
         rule=OneOf(("text", "json")),
     )
+    penstock_metrics_per_topic: bool = setting(
+        SettingType.BOOLEAN,
+        True,
+        "Whether `/metrics` shows traffic by topic; switch it off where topics are many. The "
+        "totals stay.",
+    )
+    penstock_metrics_per_partition: bool = setting(
+        SettingType.BOOLEAN,
+        True,
+        "Whether `/metrics` shows size and offsets by partition; switch it off where partitions "
+        "are many. The totals stay.",
+    )
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 from penstock.config.log_config import TOPIC_SETTINGS
 from penstock.config.table import (
     Importance,
-    Only,
     OneOf,
+    Only,
     SettingType,
     UpdateMode,
     at_least,

@@ -132,7 +132,7 @@ class Server:
         self._refusals_logged = 0
         idle_seconds = self._limits.idle_ms_max / 1000
         oldest = self.loop.time() - idle_seconds
-        for connection in list(self.connections):
+        for connection in list(self.connections) if idle_seconds >= 0 else ():
             if connection.last_active < oldest and connection.idle:
                 self.refused_total["idle"] += 1
                 connection.abort()

@@ -64,6 +64,8 @@ class Compaction:
         except CleanAborted:
             return True
         except StorageError as e:
+            if tp.topic not in self._broker.metadata.topics:
+                return True  # deleted meanwhile, its files with it
             self._metrics.failures.value += 1
             log.error("compaction of %s failed: %s", tp, e)
             return False

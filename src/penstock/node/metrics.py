@@ -20,10 +20,10 @@ from penstock.observe.standard import (
 
 
 class NodeMetrics:
-    def __init__(self, api_names: Mapping[int, str]) -> None:
+    def __init__(self, api_names: Mapping[int, str], *, per_topic: bool) -> None:
         self.registry = Registry()
         self.requests = RequestMetrics(self.registry, api_names)
-        self.topics = TopicMetrics(self.registry, per_topic=True)
+        self.topics = TopicMetrics(self.registry, per_topic=per_topic)
         self.cleaner = CleanerMetrics(self.registry)
         self.loop_lag = loop_lag_histogram(self.registry)
         add_process_metrics(self.registry)
@@ -31,7 +31,11 @@ class NodeMetrics:
     def watch(self, broker: Broker, servers: list[Server]) -> None:
         """Show what the broker and its listeners count."""
         registry = self.registry
-        PartitionMetrics(registry, lambda: _open_logs(broker), per_partition=True)
+        PartitionMetrics(
+            registry,
+            lambda: _open_logs(broker),
+            per_partition=broker.config.penstock_metrics_per_partition,
+        )
         registry.gauge(
             "penstock_log_dir_writable",
             "1 while every log takes writes, 0 while the disk refuses some.",

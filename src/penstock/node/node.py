@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from penstock.api import handlers
 from penstock.api.dispatcher import Dispatcher
 from penstock.base.clock import SystemClock, SystemRng
+from penstock.base.errors import PenstockError
 from penstock.base.ids import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
@@ -79,8 +82,17 @@ class Node:
         controller = ControllerDriver(metadata_log, settings, config.node_id, clock, rng)
         self._controller = controller
         controller.start()
-        metrics = NodeMetrics(handlers.api_names())
-        broker = Broker(settings, controller, logs, metrics.topics, clock, rng, meta["cluster.id"])
+        metrics = NodeMetrics(handlers.api_names(), per_topic=config.penstock_metrics_per_topic)
+        broker = Broker(
+            settings,
+            controller,
+            logs,
+            metrics.topics,
+            metrics.requests.error,
+            clock,
+            rng,
+            meta["cluster.id"],
+        )
         self._broker = broker
         dispatcher = Dispatcher(broker, metrics.requests)
         endpoints = self._bind(dispatcher)
@@ -115,7 +127,8 @@ class Node:
         for listener in self._config.listen:
             server = Server(listener.name, limits, dispatcher, dispatcher.answered)
             self._servers.append(server)
-            host, port = server.bind(listener.host or "0.0.0.0", listener.port)
+            with _listening(listener.host, listener.port, "--listen HOST:PORT"):
+                host, port = server.bind(listener.host or "0.0.0.0", listener.port)
             if not self.kafka_address:
                 self.kafka_address = address_text(listener.host or host, port)
             told = advertised.get(listener.name, listener)
@@ -147,7 +160,8 @@ class Node:
         if address is None:
             return
         self._http = HttpServer(metrics.registry, self.health)
-        await self._http.start(*address)
+        with _listening(*address, "--http HOST:PORT"):
+            await self._http.start(*address)
         self.http_address = address_text(*self._http.address)
 
     # -- health and stop -----------------------------------------------------------------------
@@ -181,6 +195,21 @@ class Node:
         if self._http is not None:
             await self._http.stop()
         log.info("stopped")
+
+
+class CannotListen(PenstockError):
+    """An address that the node was told to listen on cannot be had."""
+
+
+@contextmanager
+def _listening(host: str, port: int, option: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise CannotListen(
+            f"cannot listen on {address_text(host, port)} ({e.strerror or e}): stop what holds the "
+            f"address, or choose another with {option}"
+        ) from e
 
 
 def net_limits(config: BrokerConfig) -> NetLimits:

@@ -57,10 +57,10 @@ class RequestMetrics:
         total.counts[total_ns.bit_length()] += 1
         total.sum_ns += total_ns
 
-    def error(self, api_key: int, code: ErrorCode, count: int = 1) -> None:
+    def error(self, api_key: int, code: int) -> None:
         """Count an error code of an answer; `NONE` is not counted."""
         if code:
-            self._errors.child(self._names[api_key], code.name).value += count
+            self._errors.child(self._names[api_key], ErrorCode(code).name).value += 1
 
     def _collect(self) -> Iterator[Reading]:
         seen = [(self._names[key], phases) for key, phases in self._phases.items()]

@@ -48,7 +48,8 @@ def test_errors_are_counted_by_code_and_none_is_not(scrape: Scrape) -> None:
     requests = RequestMetrics(registry, {0: "Produce"})
     requests.error(0, ErrorCode.NONE)
     requests.error(0, ErrorCode.MESSAGE_TOO_LARGE)
-    requests.error(0, ErrorCode.MESSAGE_TOO_LARGE, 4)
+    for _ in range(4):
+        requests.error(0, ErrorCode.MESSAGE_TOO_LARGE)
     assert scrape(registry) == {
         ("penstock_request_errors_total", "Produce", "MESSAGE_TOO_LARGE"): 5
     }
