@@ -1,8 +1,9 @@
 """FindCoordinator (10), versions 0 to 6.
 
-There are no coordinators yet: every key is answered with COORDINATOR_NOT_AVAILABLE and a sentence that
-says what works instead. The code is one that clients try again: librdkafka asks even when partitions
-are assigned by hand, and would hand any other error to the application.
+There are no coordinators yet: every key is answered with COORDINATOR_NOT_AVAILABLE and a
+sentence that says what works instead. The code is one that clients try again: librdkafka
+asks even when partitions are assigned by hand, and would hand any other error to the
+application.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ _LOG_APPEND_TIME = 0x08
 _COMPRESSION_MASK = 0x07
 _NEVER = (1 << 63) - 1
 _ZSTD = int(Compression.ZSTD)
+_new_tuple = tuple.__new__  # cheaper than a named tuple's own constructor
 
 _WANTED = {
     "uncompressed": Compression.NONE,
@@ -92,7 +93,7 @@ class BatchRules:
             if not kind and header.record_count <= RECORDS_WALKED_MAX:
                 check_record_lengths(records, header.record_count)
             if self._plain:
-                return Batch(header, records)
+                return _new_tuple(Batch, (header, records))
             return self._rewritten(header, records, now_ms)
         except CorruptRecord as e:
             raise ApiError(ErrorCode.INVALID_RECORD, str(e)) from None

@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Sequence
 from time import monotonic_ns
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.net.server import Server
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-Answer: TypeAlias = Buffer | Sequence[Buffer]
+Answer: TypeAlias = bytes | list[Buffer]
 
 WAITING_REQUESTS_MAX = 64
 WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
@@ -134,11 +133,12 @@ class Connection(asyncio.Protocol):
         "_pumping",
         "_read_paused",
         "_server",
+        "_taken",
         "_transport",
         "_waiting",
         "_write_paused",
+        "active_ns",
         "closing",
-        "last_active",
         "peer_host",
         "pending",
     )
@@ -148,6 +148,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._chunks: list[bytes] = []  # the beginning of a frame that is still arriving
         self._have = 0  # bytes in _chunks
+        self._taken = 0  # of the node's request memory, for the frame that is arriving
         self._need = 0  # bytes that _chunks must hold before there is something to do
         self._waiting: deque[tuple[memoryview, int]] = deque()
         self.pending: deque[Exchange] = deque()
@@ -156,7 +157,7 @@ class Connection(asyncio.Protocol):
         self._read_paused = False
         self._write_paused = False
         self.closing = False
-        self.last_active = 0.0
+        self.active_ns = 0
         self.peer_host = ""
 
     # -- the transport's callbacks -------------------------------------------------------------
@@ -166,7 +167,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.peer_host = peer[0] if peer else ""
-        self.last_active = self._server.loop.time()
+        self.active_ns = monotonic_ns()
         if not self._server.admit(self):
             self.closing = True
             transport.abort()
@@ -177,14 +178,13 @@ class Connection(asyncio.Protocol):
         self.closing = True
         self._transport = None
         self._drop_arriving()
-        self._server.memory.give_back(sum(len(frame) for frame, _ in self._waiting))
-        self._waiting.clear()
+        self._drop_waiting()
         self._server.forget(self)
 
     def data_received(self, data: bytes) -> None:
         if self.closing:
             return
-        self.touch()
+        self.active_ns = received_ns = monotonic_ns()
         if self._chunks:
             self._chunks.append(data)
             self._have += len(data)
@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
                 return
             data = b"".join(self._chunks)
             self._drop_arriving()
-        self._cut_frames(data)
+        self._cut_frames(data, received_ns)
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -204,13 +204,12 @@ class Connection(asyncio.Protocol):
 
     def touch(self) -> None:
         """Something has happened: the connection is not idle."""
-        self.last_active = self._server.loop.time()
+        self.active_ns = monotonic_ns()
 
     # -- framing -------------------------------------------------------------------------------
 
-    def _cut_frames(self, data: bytes) -> None:
+    def _cut_frames(self, data: bytes, received_ns: int) -> None:
         server = self._server
-        received_ns = monotonic_ns()
         view = memoryview(data)
         position, end = 0, len(data)
         need = _LENGTH_SIZE
@@ -225,14 +224,19 @@ class Connection(asyncio.Protocol):
             need = _LENGTH_SIZE + size
             if end - position < need:
                 break
-            self._arrived(view[position + _LENGTH_SIZE : position + need], received_ns)
+            frame = view[position + _LENGTH_SIZE : position + need]
+            if self.pending or self._waiting or self._write_paused:
+                self._arrived(frame, received_ns)
+            else:
+                server.handler(self, frame, received_ns)
             if self.closing:
                 return
             position += need
             need = _LENGTH_SIZE
         if position < end:
             self._keep_arriving(data[position:] if position else data, need)
-        self._regulate_reading()
+        if self._waiting or self._memory_full:
+            self._regulate_reading()
 
     def _keep_arriving(self, rest: bytes, need: int) -> None:
         self._chunks.append(rest)
@@ -242,12 +246,17 @@ class Connection(asyncio.Protocol):
         if memory.full:
             self._memory_full = True
             memory.when_free(self._memory_free)
-        memory.take(need)
+        else:
+            self._taken = need
+            memory.take(need)
         if need - len(rest) > LARGE_FRAME_BYTES:
             self._switch_protocol(LargeFrame(self, rest, need))
 
     def _memory_free(self) -> None:
         self._memory_full = False
+        if self._chunks:
+            self._taken = self._need
+            self._server.memory.take(self._need)
         self._regulate_reading()
 
     def large_frame_arrived(self, frame: memoryview) -> None:
@@ -267,9 +276,15 @@ class Connection(asyncio.Protocol):
             self._regulate_reading()
 
     def _drop_arriving(self) -> None:
-        if self._chunks:
-            self._chunks.clear()
-            self._server.memory.give_back(self._need)
+        self._chunks.clear()
+        if self._taken:
+            taken, self._taken = self._taken, 0
+            self._server.memory.give_back(taken)
+
+    def _drop_waiting(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, deque()
+            self._server.memory.give_back(sum(len(frame) for frame, _ in waiting))
 
     # -- the order of requests -----------------------------------------------------------------
 
@@ -297,11 +312,12 @@ class Connection(asyncio.Protocol):
             exchange.answer = None
             ready_ns = monotonic_ns()
             if answer is not None and transport is not None:
-                if isinstance(answer, (bytes, bytearray, memoryview)):
-                    transport.write(answer)
-                else:
+                if isinstance(answer, list):
                     transport.writelines(answer)
-            self._server.answered(exchange, ready_ns, monotonic_ns())
+                else:
+                    transport.write(answer)
+            self.active_ns = sent_ns = monotonic_ns()
+            self._server.answered(exchange, ready_ns, sent_ns)
         if self._waiting:
             self._pump()
         elif self.closing and not pending and transport is not None:
@@ -350,6 +366,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self.closing = True
+        self._drop_waiting()
         if self._transport is not None:
             self._transport.abort()
 

@@ -16,6 +16,7 @@ import socket
 from collections import Counter as Tally
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic_ns
 from typing import TypeAlias
 
 from penstock.net.connection import Connection, Exchange
@@ -131,9 +132,9 @@ class Server:
         """Close connections on which nothing has happened for `connections.max.idle.ms`."""
         self._refusals_logged = 0
         idle_seconds = self._limits.idle_ms_max / 1000
-        oldest = self.loop.time() - idle_seconds
+        oldest_ns = monotonic_ns() - self._limits.idle_ms_max * 1_000_000
         for connection in list(self.connections) if idle_seconds >= 0 else ():
-            if connection.last_active < oldest and connection.idle:
+            if connection.active_ns < oldest_ns and connection.idle:
                 self.refused_total["idle"] += 1
                 connection.abort()
         delay = min(IDLE_SWEEP_SECONDS_MAX, max(idle_seconds / 4, 0.05))

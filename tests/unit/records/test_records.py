@@ -106,6 +106,7 @@ SMALLEST = b"\x0c\x00\x00\x00\x01\x01\x00"
         (SMALLEST, -1),
         (SMALLEST + b"\x00", 1),
         (b"\x0e" + SMALLEST[1:], 1),
+        (b"\x0e" + SMALLEST[1:] + b"\x00", 1),
         (b"\x0a" + SMALLEST[1:], 1),
         (b"\x0b" + SMALLEST[1:], 1),
         (b"\x0c\x00\x00\x02\x01\x01\x00", 1),

@@ -1,0 +1,86 @@
+"""Puts the commands together and turns every way in which a command can end into an exit code.
+
+0: done. 1: could not be done. 2: the command line is wrong. 130: interrupted. An error is one
+sentence on stderr; a closed pipe (`| head`) ends quietly. A traceback on the terminal is a bug
+of Penstock.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import typer
+
+from penstock.cli.errors import EXIT_INTERRUPTED, EXIT_USAGE, CliError, abandon_stdout, fail
+
+_SUGGESTION = re.compile(r"\.? (?:Did you mean |\(Possible options: )([^?)]*)[?)]+")
+"""typer's two ways to suggest what was meant, which become one."""
+
+
+def build_app() -> typer.Typer:
+    """The whole tree of commands; the modules named here import nothing heavier than typer."""
+    from penstock.cli import bench, serve, topic
+
+    app = typer.Typer(
+        name="penstock",
+        help="Penstock: a message log that speaks Kafka's wire protocol.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_root)
+    app.command("serve")(serve.serve)
+    app.add_typer(topic.build(), name="topic")
+    app.add_typer(bench.build(), name="bench")
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from penstock import __version__
+
+        print(f"penstock {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
+    ),
+) -> None:
+    """Penstock: a message log that speaks Kafka's wire protocol."""
+    del version
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line; never raises."""
+    try:
+        result = build_app()(args=argv, prog_name="penstock", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except CliError as e:
+        return fail(e.sentence, e.exit_code)
+    except typer.TyperException as e:
+        return _usage(e)
+    except (BrokenPipeError, SystemExit):  # typer leaves by SystemExit when it sees the closed pipe
+        abandon_stdout()
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except OSError as e:
+        return fail(f"{e.strerror or e}" + (f": {e.filename}" if e.filename else ""), 1)
+
+
+def _usage(error: typer.TyperException) -> int:
+    """typer's own refusals, in our form; an empty command line shows the help."""
+    text = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(text)
+        return EXIT_USAGE
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "penstock"
+    text = _SUGGESTION.sub(r" (did you mean \1?)", text.replace("Value error, ", "")).rstrip(".")
+    sentence = text[:1].lower() + text[1:]
+    return fail(f"{sentence}; see `{path} --help`", EXIT_USAGE)

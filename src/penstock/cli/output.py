@@ -1,0 +1,113 @@
+"""What commands print: tables or JSON on stdout, remarks on stderr.
+
+rich (colours, tables, progress) is imported only when stdout or stderr is a terminal; a pipe
+gets plain, aligned columns.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+
+def print_json(value: Any) -> None:
+    """One JSON document, indented when a person watches."""
+    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows under column names; numbers stand to the right."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    right = [
+        bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        for i in range(len(columns))
+    ]
+    if sys.stdout.isatty():
+        _print_rich_table(columns, texts, right)
+        return
+    widths = [max(len(c), *(len(row[i]) for row in texts), 0) for i, c in enumerate(columns)]
+    for cells in [[c.upper() for c in columns], *texts]:
+        padded = (
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(cells, widths, right, strict=True)
+        )
+        print("  ".join(padded).rstrip())
+
+
+def _print_rich_table(columns: Sequence[str], rows: list[list[str]], right: list[bool]) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE, header_style="bold cyan")
+    for column, to_right in zip(columns, right, strict=True):
+        table.add_column(column, justify="right" if to_right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def print_pairs(rows: Sequence[tuple[str, str]]) -> None:
+    """Names and values, one pair a line."""
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        print(f"{name.ljust(width)}  {value}")
+
+
+def title(text: str) -> None:
+    """A heading line of text output."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(text, style="bold", markup=False, highlight=False)
+    else:
+        print(text)
+
+
+def remark(text: str) -> None:
+    """A line for the person, kept out of what programs read."""
+    print(text, file=sys.stderr)
+
+
+class Progress(Protocol):
+    def advance(self, steps: int = 1) -> None: ...
+
+
+class _Silent:
+    def advance(self, steps: int = 1) -> None:
+        """Nobody watches."""
+
+
+@contextmanager
+def progress(what: str, total: float | None, *, wanted: bool = True) -> Iterator[Progress]:
+    """A bar on stderr while a person watches; otherwise, or when it is not `wanted`, nothing."""
+    if not wanted or not sys.stderr.isatty():
+        yield _Silent()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with RichProgress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(what, total=total)
+
+        class Bar:
+            def advance(self, steps: int = 1) -> None:
+                bars.advance(task, steps)
+
+        yield Bar()
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 message`, `2 messages`, `1,000 messages`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

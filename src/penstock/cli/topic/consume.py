@@ -1,0 +1,249 @@
+"""`penstock topic consume`: read a topic without a group.
+
+Partitions are assigned directly, nothing is committed. Without `--follow` each partition is
+read up to the end it had when the command began, so that the command ends even while others
+publish.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.errors import CliError, usage_error
+from penstock.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Bootstrap,
+    Format,
+    OutputFormat,
+    Timeout,
+    TopicName,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message
+
+    from penstock.cli.kafka import AdminClient, Cluster
+    from penstock.cli.topic.render import Renderer
+    from penstock.cli.values import Position
+
+POLL_S = 0.2
+BATCH_MESSAGES = 1000
+PASSING_ERRORS = ("_TRANSPORT", "_ALL_BROKERS_DOWN")
+CONSUMER_SETTINGS = {
+    "group.id": "penstock-cli",  # the client insists on a name, but partitions are assigned by hand
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "fetch.queue.backoff.ms": 1,
+    "fetch.wait.max.ms": 100,
+}
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    RAW = "raw"
+
+
+def consume(
+    name: TopicName,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="beginning, end, an offset, -N for the last N of each partition, or a time:"
+            " ISO 8601, relative (-1h), or epoch ms.",
+        ),
+    ] = "beginning",
+    stop: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="PLACE", help="Stop before this offset or time; else at the end."
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Only this partition; all if left out.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="Stop after N messages.")
+    ] = None,
+    follow: Annotated[
+        bool | None,
+        typer.Option(
+            "--follow/--no-follow",
+            help="Go on and wait for new messages (default with --from end).",
+        ),
+    ] = None,
+    key: Annotated[bool, typer.Option("--key", help="Print keys.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Print headers.")] = False,
+    timestamp: Annotated[bool, typer.Option("--timestamp", help="Print timestamps.")] = False,
+    offset: Annotated[bool, typer.Option("--offset", help="Print offsets.")] = False,
+    partition_numbers: Annotated[
+        bool, typer.Option("--partition-numbers", help="Print partition numbers.")
+    ] = False,
+    output: Annotated[
+        Output | None,
+        typer.Option(
+            "--output",
+            help="text: a line each; json: an object per line; raw: the values' bytes alone.",
+        ),
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output_format: OutputFormat = Format.TEXT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Print the messages of the topic NAME, up to its present end unless following."""
+    from penstock.cli.kafka import Cluster, pick_partitions
+    from penstock.cli.topic.render import Renderer
+    from penstock.cli.values import Place, parse_position
+
+    now_ms = time.time_ns() // 1_000_000
+    first = parse_position(start, now_ms)
+    last = None if stop is None else parse_position(stop, now_ms)
+    following = follow if follow is not None else first.place is Place.END and last is None
+    if following and last is not None:
+        raise usage_error("--follow and --to exclude each other: keep one of them")
+    shown = output or (Output.JSON if output_format is Format.JSON else Output.TEXT)
+    cluster = Cluster(bootstrap, timeout)
+    admin = cluster.admin()
+    partitions = pick_partitions(name, cluster.topic(admin, name), partition)
+    bounds = _bounds(cluster, admin, name, partitions, first, last)
+    renderer = Renderer(shown.value, key, headers, timestamp, offset, partition_numbers)
+    _read(cluster, name, bounds, renderer, count, following=following)
+
+
+def _bounds(
+    cluster: Cluster,
+    admin: AdminClient,
+    name: str,
+    partitions: list[int],
+    first: Position,
+    last: Position | None,
+) -> dict[int, tuple[int, int]]:
+    """Per partition the offsets to begin at and to stop before."""
+    starts = cluster.earliest(admin, name, partitions)
+    ends = cluster.latest(admin, name, partitions)
+
+    def resolve(position: Position) -> dict[int, int]:
+        from penstock.cli.values import Place
+
+        if position.place is Place.TIME:
+            found = cluster.at_time(admin, name, partitions, position.value)
+            return {p: ends[p] if offset < 0 else offset for p, offset in found.items()}
+        wanted = {
+            Place.BEGINNING: starts,
+            Place.END: ends,
+            Place.OFFSET: dict.fromkeys(partitions, position.value),
+            Place.LAST: {p: ends[p] - position.value for p in partitions},
+        }[position.place]
+        return {p: min(max(wanted[p], starts[p]), ends[p]) for p in partitions}
+
+    begins = resolve(first)
+    stops = ends if last is None else resolve(last)
+    return {p: (begins[p], stops[p]) for p in partitions}
+
+
+def _read(
+    cluster: Cluster,
+    name: str,
+    bounds: dict[int, tuple[int, int]],
+    renderer: Renderer,
+    count: int | None,
+    *,
+    following: bool,
+) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    reading = _Reading(cluster, bounds, following=following)
+    consumer = Consumer(
+        cluster.settings(CONSUMER_SETTINGS | {"enable.partition.eof": not following})
+    )
+    try:
+        consumer.assign([TopicPartition(name, p, bounds[p][0]) for p in reading.open_partitions])
+        reading.print_messages(consumer, renderer, count)
+    except KeyboardInterrupt:
+        if not following:
+            raise
+    finally:
+        sys.stdout.flush()
+        consumer.close()
+
+
+class _Reading:
+    """Which partitions are still to be read, up to where."""
+
+    def __init__(
+        self, cluster: Cluster, bounds: dict[int, tuple[int, int]], *, following: bool
+    ) -> None:
+        self.open_partitions = {
+            p for p, (begin, stop) in bounds.items() if following or begin < stop
+        }
+        self._cluster = cluster
+        self._stops = {p: stop for p, (_, stop) in bounds.items()}
+        self._following = following
+
+    def print_messages(self, consumer: Consumer, renderer: Renderer, count: int | None) -> None:
+        """Print until every partition has reached its stop, or `count` messages are out."""
+        out = sys.stdout.buffer
+        left = count
+        quiet_since = time.monotonic()
+        while self.open_partitions:
+            for message in _next(consumer):
+                if not self._belongs(message):
+                    continue
+                quiet_since = time.monotonic()
+                out.write(renderer.render(message))
+                if left is not None:
+                    left -= 1
+                    if not left:
+                        return
+            out.flush()
+            if not self._following and time.monotonic() - quiet_since > self._cluster.timeout_s:
+                raise self._silence()
+
+    def _belongs(self, message: Message) -> bool:
+        """Whether to print `message`; closes its partition at the stop."""
+        error = message.error()
+        partition, offset = message.partition() or 0, message.offset() or 0
+        if error is not None:
+            self._note(error, message.topic(), partition)
+            return False
+        if self._following:
+            return True
+        if partition not in self.open_partitions:
+            return False
+        stop = self._stops[partition]
+        if offset + 1 >= stop:
+            self.open_partitions.discard(partition)
+        return offset < stop
+
+    def _note(self, error: KafkaError, topic: str | None, partition: int) -> None:
+        """An event instead of a message; one that names no topic is about a group, which is
+        not used here.
+        """
+        if error.name() == "_PARTITION_EOF":
+            self.open_partitions.discard(partition)
+        elif topic is not None and not error.retriable() and error.name() not in PASSING_ERRORS:
+            raise self._cluster.sentence(error, f"read {topic!r} partition {partition}")
+
+    def _silence(self) -> CliError:
+        waiting = ", ".join(map(str, sorted(self.open_partitions)))
+        return CliError(
+            f"nothing came for {self._cluster.timeout_s:g} s from partitions {waiting}, which have"
+            " more: check their leaders with `penstock topic describe`, or wait longer with"
+            " --timeout"
+        )
+
+
+def _next(consumer: Consumer) -> list[Message]:
+    """What is there; waits only for the first message, since a batch call would wait to be
+    filled.
+    """
+    first = consumer.poll(POLL_S)
+    return [] if first is None else [first, *consumer.consume(BATCH_MESSAGES, 0)]

@@ -1,0 +1,118 @@
+"""`penstock topic describe`: what a topic is, how it is set, and where its partitions stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Bootstrap,
+    Format,
+    OutputFormat,
+    Timeout,
+    TopicNames,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.kafka import AdminClient, Cluster, TopicDescription
+
+
+def describe(
+    names: TopicNames,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output_format: OutputFormat = Format.TEXT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Show the id, the changed settings and the partitions of each topic NAME."""
+    from confluent_kafka import TopicCollection
+
+    from penstock.cli.kafka import Cluster
+    from penstock.cli.output import print_json
+
+    cluster = Cluster(bootstrap, timeout)
+    admin = cluster.admin()
+    known = cluster.topics(admin)
+    for name in names:
+        if name not in known:
+            raise cluster.missing_topic(name, known)
+    names = list(dict.fromkeys(names))
+    futures = admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+    described = [cluster.wait(futures[name], f"describe topic {name!r}") for name in names]
+    topics = [_facts(cluster, admin, topic) for topic in described]
+    if output_format is Format.JSON:
+        print_json(topics)
+        return
+    for i, topic in enumerate(topics):
+        if i:
+            print()
+        _print_topic(topic)
+
+
+def _facts(cluster: Cluster, admin: AdminClient, topic: TopicDescription) -> dict[str, Any]:
+    led = [p.id for p in topic.partitions if p.leader is not None and p.leader.id >= 0]
+    starts = cluster.earliest(admin, topic.name, led)
+    ends = cluster.latest(admin, topic.name, led)
+    return {
+        "topic": topic.name,
+        "id": _uuid_text(topic.topic_id),
+        "configs": _changed_configs(cluster, admin, topic.name),
+        "partitions": [
+            {
+                "partition": p.id,
+                "leader": p.leader.id if p.id in starts else None,
+                "replicas": [node.id for node in p.replicas],
+                "isr": [node.id for node in p.isr],
+                "start_offset": starts.get(p.id),
+                "end_offset": ends.get(p.id),
+                "messages": ends[p.id] - starts[p.id] if p.id in starts else None,
+            }
+            for p in topic.partitions
+        ],
+    }
+
+
+def _uuid_text(topic_id: Any) -> str:
+    """Kafka's own form of a topic id."""
+    from penstock.base.ids import uuid_text
+
+    halves = (topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
+    return uuid_text(b"".join(half.to_bytes(8, "big", signed=half < 0) for half in halves))
+
+
+def _changed_configs(cluster: Cluster, admin: AdminClient, name: str) -> list[dict[str, Any]]:
+    """Settings whose value does not come from the built-in default, with the place it comes
+    from.
+    """
+    from penstock.cli.kafka import ConfigResource, ConfigSource, ResourceType
+
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    future = admin.describe_configs([resource], request_timeout=cluster.timeout_s)[resource]
+    entries = cluster.wait(future, f"read the settings of {name!r}")
+    changed = []
+    for key, entry in sorted(entries.items()):
+        source = ConfigSource(entry.source)
+        if source not in (ConfigSource.DEFAULT_CONFIG, ConfigSource.UNKNOWN_CONFIG):
+            source_text = source.name.lower().removesuffix("_config").replace("_", " ")
+            changed.append({"name": key, "value": entry.value, "source": source_text})
+    return changed
+
+
+def _print_topic(topic: dict[str, Any]) -> None:
+    from penstock.cli.output import plural, print_table, title
+
+    partitions = topic["partitions"]
+    messages = sum(p["messages"] or 0 for p in partitions)
+    title(f"topic {topic['topic']}")
+    print(f"id: {topic['id']}")
+    print(f"{plural(len(partitions), 'partition')}, {plural(messages, 'message')}")
+    if topic["configs"]:
+        print_table(("setting", "value", "source"), [tuple(c.values()) for c in topic["configs"]])
+    columns = ("partition", "leader", "replicas", "isr", "start", "end", "messages")
+    print_table(columns, [[_cell(value) for value in p.values()] for p in partitions])
+
+
+def _cell(value: Any) -> object:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "-" if value is None else value

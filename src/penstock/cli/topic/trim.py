@@ -1,0 +1,116 @@
+"""`penstock topic trim`: drop the oldest messages of a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.errors import usage_error
+from penstock.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Bootstrap,
+    Format,
+    OutputFormat,
+    Timeout,
+    TopicName,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.kafka import AdminClient, Cluster
+
+
+def trim(
+    name: TopicName,
+    before_offset: Annotated[
+        int | None,
+        typer.Option("--before-offset", min=0, metavar="N", help="Drop messages below offset N."),
+    ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            "--before",
+            metavar="TIME",
+            help="Drop messages older than TIME (ISO 8601, -1h, or epoch ms).",
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep", min=0, metavar="N", help="Keep the last N offsets of each partition."
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Only this partition; all if left out.")
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output_format: OutputFormat = Format.TEXT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Drop the oldest messages of the topic NAME; give exactly one of --before-offset, --before
+    and --keep.
+    """
+    import time
+
+    from confluent_kafka import TopicPartition
+
+    from penstock.cli.kafka import Cluster, pick_partitions
+    from penstock.cli.output import print_json, print_table
+    from penstock.cli.values import parse_time_ms
+
+    if sum(option is not None for option in (before_offset, before, keep)) != 1:
+        raise usage_error("give exactly one of --before-offset, --before and --keep")
+    before_ms = None if before is None else parse_time_ms(before, time.time_ns() // 1_000_000)
+    cluster = Cluster(bootstrap, timeout)
+    admin = cluster.admin()
+    partitions = pick_partitions(name, cluster.topic(admin, name), partition)
+    limits = _limits(cluster, admin, name, partitions, before_offset, before_ms, keep)
+    wanted = [
+        TopicPartition(name, p, offset) for p, (start, offset) in limits.items() if offset > start
+    ]
+    low = {p: start for p, (start, _) in limits.items()}
+    if wanted:
+        futures = admin.delete_records(wanted, request_timeout=timeout, operation_timeout=timeout)
+        for tp, future in futures.items():
+            low[tp.partition] = cluster.wait(
+                future, f"trim {name!r} partition {tp.partition}"
+            ).low_watermark
+    rows = [(p, start, low[p], low[p] - start) for p, (start, _) in sorted(limits.items())]
+    if output_format is Format.JSON:
+        print_json(
+            [
+                {
+                    "topic": name,
+                    "partition": p,
+                    "start_before": old,
+                    "start_offset": new,
+                    "dropped": dropped,
+                }
+                for p, old, new, dropped in rows
+            ]
+        )
+    else:
+        print_table(("partition", "start before", "start now", "dropped"), rows)
+
+
+def _limits(
+    cluster: Cluster,
+    admin: AdminClient,
+    name: str,
+    partitions: list[int],
+    before_offset: int | None,
+    before_ms: int | None,
+    keep: int | None,
+) -> dict[int, tuple[int, int]]:
+    """Per partition its start offset and the first offset to keep, which lies within the log."""
+    starts = cluster.earliest(admin, name, partitions)
+    ends = cluster.latest(admin, name, partitions)
+    if before_ms is not None:
+        timed = cluster.at_time(admin, name, partitions, before_ms)
+        wanted = {p: ends[p] if offset < 0 else offset for p, offset in timed.items()}
+    elif keep is not None:
+        wanted = {p: ends[p] - keep for p in partitions}
+    else:
+        wanted = dict.fromkeys(partitions, before_offset or 0)
+    return {p: (starts[p], min(max(wanted[p], starts[p]), ends[p])) for p in partitions}

@@ -1,0 +1,121 @@
+"""How what a person types becomes values: times, places in a log, key=value pairs.
+
+Pure: the present time is handed in. Every refusal is a `CliError` that names the text and what
+is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.cli.errors import CliError, usage_error
+
+EPOCH_MS_MIN = 1_000_000_000_000
+"""A bare number from here on is a time in ms since 1970 (September 2001 and later); below it is an
+offset.
+"""
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_RELATIVE = re.compile(r"-(\d+)(ms|s|m|h|d|w)")
+_INTEGER = re.compile(r"\d+")
+_LAST = re.compile(r"-(\d+)")
+
+TIME_FORMS = (
+    "ISO 8601 (2026-01-31T12:00:00Z), relative (-90s, -15m, -1h, -7d) or milliseconds since 1970"
+)
+
+
+def parse_time_ms(text: str, now_ms: int) -> int:
+    """A time as milliseconds since 1970; an ISO time without a zone is local time."""
+    if match := _RELATIVE.fullmatch(text):
+        return now_ms - int(match[1]) * _UNITS_MS[match[2]]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise usage_error(f"{text!r} is not a time: write it as {TIME_FORMS}") from None
+    return round(moment.timestamp() * 1000)
+
+
+def time_text(timestamp_ms: int) -> str:
+    """A record's timestamp in ISO 8601, UTC, with milliseconds."""
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Place(Enum):
+    BEGINNING = "beginning"
+    END = "end"
+    OFFSET = "offset"
+    TIME = "time"
+    LAST = "last"
+
+
+class Position(NamedTuple):
+    """A place in every partition of a topic; `value` is an offset, a time in ms or a count, by
+    `place`.
+    """
+
+    place: Place
+    value: int = 0
+
+
+def parse_position(text: str, now_ms: int) -> Position:
+    """What `--from` and `--to` take."""
+    if text in ("beginning", "end"):
+        return Position(Place(text))
+    if match := _LAST.fullmatch(text):
+        return Position(Place.LAST, int(match[1]))
+    if _INTEGER.fullmatch(text) and int(text) < EPOCH_MS_MIN:
+        return Position(Place.OFFSET, int(text))
+    try:
+        return Position(Place.TIME, parse_time_ms(text, now_ms))
+    except CliError:
+        raise usage_error(
+            f"{text!r} is not a place in a topic: write beginning, end, an offset (42), -N for the"
+            f" last N of each partition, or a time as {TIME_FORMS}"
+        ) from None
+
+
+def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
+    """`key=value` texts as a mapping; a key given twice with different values is refused."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        key, separator, value = item.partition("=")
+        key = key.strip()
+        if not separator or not key:
+            raise usage_error(f"{item!r} is not a {what}: write it as key=value")
+        if pairs.get(key, value) != value:
+            raise usage_error(
+                f"{what} {key!r} is given twice with different values: keep one of them"
+            )
+        pairs[key] = value
+    return pairs
+
+
+def parse_headers(items: Iterable[str]) -> list[tuple[str, bytes]]:
+    """`key=value` texts as record headers, where a key may well occur more than once."""
+    headers = []
+    for item in items:
+        key, separator, value = item.partition("=")
+        if not separator or not key:
+            raise usage_error(f"{item!r} is not a header: write it as key=value")
+        headers.append((key, value.encode()))
+    return headers
+
+
+_SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)(?:i?[bB])?")
+_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+def parse_size(text: str) -> int:
+    """A number of bytes, with K, M or G for powers of 1024."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise usage_error(f"{text!r} is not a size: write a number of bytes such as 100, 16K or 1M")
+    return int(match[1]) * _SIZE_UNITS[match[2].lower()]

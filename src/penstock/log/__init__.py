@@ -1,0 +1,1 @@
+"""The log room: segments, indexes, producer state, leader epochs, recovery, retention."""

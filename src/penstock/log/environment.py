@@ -1,0 +1,22 @@
+"""What all logs of a data directory share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
+from penstock.log.files import FileCache
+from penstock.log.index import IndexCache
+
+PRODUCER_ID_EXPIRATION_MS_DEFAULT = 86_400_000
+
+
+@dataclass(slots=True)
+class LogEnvironment:
+    """Descriptors, index memory, time, chance, and the broker-wide setting that logs obey."""
+
+    files: FileCache = field(default_factory=FileCache)
+    indexes: IndexCache = field(default_factory=IndexCache)
+    clock: Clock = field(default_factory=SystemClock)
+    rng: Rng = field(default_factory=SystemRng)
+    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS_DEFAULT

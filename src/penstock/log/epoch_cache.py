@@ -1,0 +1,149 @@
+"""Which leader epoch began at which offset: the partition's `leader-epoch-checkpoint`.
+
+Entries rise in both epoch and start offset. The cache decides where a follower that diverged has
+to cut its log, so an entry must be on disk no later than the recovery point covers its offset: the
+first entry of a log is written without fsync (a scan from the recovery point finds it again in the
+batches), later ones with it, and a flush of the log syncs the file if that is still due (`dirty`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from typing import NamedTuple
+
+from penstock.base.errors import CorruptRecord
+from penstock.base.ids import NO_LEADER_EPOCH
+from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, read_lines, write_lines
+from penstock.log.files import unlink_if_exists
+
+logger = logging.getLogger("penstock.log")
+
+NO_OFFSET = -1
+
+
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochFileCache:
+    """The leader epochs of one log, oldest first."""
+
+    __slots__ = ("_epochs", "_starts", "dirty", "latest_epoch", "path")
+
+    def __init__(self, log_dir: str) -> None:
+        self.path = os.path.join(log_dir, LEADER_EPOCH_CHECKPOINT)
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.latest_epoch = NO_LEADER_EPOCH
+        self.dirty = False
+
+    def load(self) -> None:
+        """Read the file; a damaged one is dropped (recovery fills in what it sees)."""
+        try:
+            for line in read_lines(self.path):
+                epoch, start = line.split(" ")
+                self._assign(int(epoch), int(start))
+        except (CorruptRecord, ValueError) as e:
+            logger.warning("leader epochs of %s are lost, the file is damaged: %s", self.path, e)
+            self._epochs.clear()
+            self._starts.clear()
+            unlink_if_exists(self.path)
+        self._note_latest()
+
+    @property
+    def entries(self) -> list[EpochEntry]:
+        return [EpochEntry(e, s) for e, s in zip(self._epochs, self._starts, strict=True)]
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` writes from `start_offset` on; entries in conflict are dropped."""
+        before = self._epochs[:], self._starts[:]
+        if epoch < 0 or not self._assign(epoch, start_offset):
+            return
+        try:
+            self._write(sync=bool(before[0]))
+        except OSError:
+            self._epochs, self._starts = before
+            raise
+        self._note_latest()
+
+    def restore(self, epoch: int, start_offset: int) -> None:
+        """Like `assign`, for what is in the log already: it may be found again if not written."""
+        if self._assign(epoch, start_offset):
+            self._note_latest()
+            self._write_later()
+
+    def _assign(self, epoch: int, start: int) -> bool:
+        epochs, starts = self._epochs, self._starts
+        if epochs and epoch == epochs[-1] and start >= starts[-1]:
+            return False
+        while epochs and (epochs[-1] >= epoch or starts[-1] >= start):
+            epochs.pop()
+            starts.pop()
+        epochs.append(epoch)
+        starts.append(start)
+        return True
+
+    def _note_latest(self) -> None:
+        self.latest_epoch = self._epochs[-1] if self._epochs else NO_LEADER_EPOCH
+
+    def _write(self, *, sync: bool) -> None:
+        lines = (f"{e} {s}" for e, s in zip(self._epochs, self._starts, strict=True))
+        write_lines(self.path, lines, sync=sync)
+        self.dirty = not sync
+
+    def _write_later(self) -> None:
+        """Write after entries went; if that fails, the next start cuts them off again."""
+        try:
+            self._write(sync=False)
+        except OSError as e:
+            logger.warning("cannot write %s: %s", self.path, e)
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(the largest epoch at or below `epoch`, where it ends); (-1, -1) when that is unknown."""
+        if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
+            return NO_LEADER_EPOCH, NO_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        i = bisect_right(self._epochs, epoch)
+        # Below the first known epoch its data is gone: the follower goes on at the first start we
+        # know.
+        floor = self._epochs[i - 1] if i else epoch
+        return floor, self._starts[i]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch under which `offset` was written, or -1."""
+        i = bisect_right(self._starts, offset)
+        return self._epochs[i - 1] if i else NO_LEADER_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget epochs that start at or after `end_offset`."""
+        if not self._starts or self._starts[-1] < end_offset:
+            return
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self._note_latest()
+        self._write_later()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before `start_offset`; the one it lies in now begins there."""
+        i = bisect_right(self._starts, start_offset)
+        if not i or (i == 1 and self._starts[0] == start_offset):
+            return
+        del self._starts[: i - 1]
+        del self._epochs[: i - 1]
+        self._starts[0] = start_offset
+        self._write_later()
+
+    def clear(self) -> None:
+        if self._epochs:
+            self._epochs.clear()
+            self._starts.clear()
+            self._note_latest()
+            self._write_later()
+
+    def move_to(self, log_dir: str) -> None:
+        self.path = os.path.join(log_dir, LEADER_EPOCH_CHECKPOINT)

@@ -1,0 +1,166 @@
+"""Segment files behind one bounded set of open descriptors.
+
+A `LogFile` knows its path and opens itself when it is used; the `FileCache` closes the ones that
+were not used lately when more than its limit are open. A pinned file is never closed: who reads,
+writes or syncs holds a pin for just that long.
+
+Threads: any thread may pin, use and unpin (cold reads and fsync run beside the loop), so opening,
+closing and counting happen under the cache's lock; system calls on a pinned descriptor happen
+outside it. A file that is closed while pinned is closed by its last unpin.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from threading import Lock
+
+from penstock.log.limits import OPEN_FILES_MAX
+
+TMP_SUFFIX = ".tmp"
+"""Ends the name of a file that is being written and not yet put in its place."""
+
+
+class FileCache:
+    """The open descriptors of all segments of a data directory."""
+
+    __slots__ = ("_open", "limit", "lock")
+
+    def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
+        self.limit = limit
+        self.lock = Lock()
+        self._open: OrderedDict[LogFile, None] = OrderedDict()
+
+    @property
+    def opened(self) -> int:
+        return len(self._open)
+
+    def _admit(self, file: LogFile) -> None:
+        """Called under the lock after `file` was opened."""
+        self._open[file] = None
+        if len(self._open) > self.limit:
+            self._evict()
+
+    def _evict(self) -> None:
+        # Second chance: a file used since the last sweep goes round once more. Two rounds at most,
+        # so that a set of pinned files ends the search instead of spinning.
+        files = self._open
+        for _ in range(2 * len(files)):
+            file = next(iter(files))
+            if file.pins or file.used:
+                file.used = False
+                files.move_to_end(file)
+                continue
+            file._shut()
+            if len(files) <= self.limit:
+                return
+
+
+class LogFile:
+    """One segment file: a path and, while it is in use, a descriptor."""
+
+    __slots__ = ("_cache", "_doomed", "fd", "path", "pins", "used")
+
+    def __init__(self, path: str, cache: FileCache) -> None:
+        self.path = path
+        self.fd = -1
+        self.pins = 0
+        self.used = False
+        self._doomed = False
+        self._cache = cache
+
+    def pin(self) -> int:
+        """The open descriptor, which stays valid until `unpin`."""
+        with self._cache.lock:
+            if self.fd < 0:
+                self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+                self._doomed = False
+                self.pins += 1
+                self._cache._admit(self)
+            else:
+                self.pins += 1
+            self.used = True
+            return self.fd
+
+    def unpin(self) -> None:
+        with self._cache.lock:
+            self.pins -= 1
+            if self._doomed and not self.pins:
+                self._shut()
+
+    def close(self) -> None:
+        """Close now, or at the last unpin; the next `pin` opens the file again."""
+        with self._cache.lock:
+            if self.pins:
+                self._doomed = True
+            elif self.fd >= 0:
+                self._shut()
+
+    def _shut(self) -> None:
+        os.close(self.fd)
+        self.fd = -1
+        self._doomed = False
+        del self._cache._open[self]
+
+    def rename(self, new_path: str) -> None:
+        """Give the file another name; open descriptors stay valid."""
+        os.rename(self.path, new_path)
+        self.path = new_path
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes at `position`; fewer only at the end of the file."""
+        fd = self.pin()
+        try:
+            return os.pread(fd, size, position)
+        finally:
+            self.unpin()
+
+
+def fsync_dir(path: str) -> None:
+    """Make creations, renames and removals in the directory `path` durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def fsync_path(path: str) -> None:
+    """Make the content of the file `path` durable; a file that is gone needs no syncing."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomically(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Replace the file `path` by `data`; a crash leaves either the old or the new content."""
+    tmp = path + TMP_SUFFIX
+    fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_all(fd, data, 0)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(tmp, path)
+    if sync:
+        fsync_dir(os.path.dirname(path))
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    """`pwrite` until everything is written: a full disk first shows as a short write."""
+    done = os.pwrite(fd, data, position)
+    while done < len(data):
+        done += os.pwrite(fd, memoryview(data)[done:], position + done)
+
+
+def unlink_if_exists(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

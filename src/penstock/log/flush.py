@@ -1,0 +1,91 @@
+"""A flush of one log, split so that the fsync can run in another thread.
+
+`Log.flush_begin` (loop) collects what has to become durable, `FlushTask.run` (any thread) syncs
+it, `Log.flush_done` (loop) moves the recovery point. The segment files of a task are pinned in
+between.
+
+Closed segments have their indexes synced too, since a start trusts what lies below the recovery
+point. Those of the active segment are written and synced now and then, which saves recovery the
+way from the beginning of the segment.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.log.checkpoints import PARTITION_METADATA
+from penstock.log.files import LogFile, fsync_dir, fsync_path
+from penstock.log.limits import INDEX_FLUSH_BATCHES
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+
+class FlushTask:
+    """Files to sync, and the offset below which the log is durable afterwards."""
+
+    __slots__ = ("_data", "_dirs", "_paths", "error", "up_to_offset")
+
+    def __init__(
+        self, data: list[LogFile], paths: list[str], dirs: list[str], up_to_offset: int
+    ) -> None:
+        self._data: list[LogFile] = []
+        self._paths = paths
+        self._dirs = dirs
+        self.up_to_offset = up_to_offset
+        self.error: OSError | None = None
+        try:
+            for file in data:
+                file.pin()
+                self._data.append(file)
+        except OSError:
+            self._unpin()
+            raise
+
+    def run(self) -> None:
+        """Sync everything; a failure is kept in `error` for `flush_done`."""
+        try:
+            for file in self._data:
+                os.fdatasync(file.fd)
+            for path in self._paths:
+                fsync_path(path)
+            for path in self._dirs:
+                fsync_dir(path)
+        except FileNotFoundError:
+            # The partition was deleted (its directory renamed) meanwhile: nothing is left to keep.
+            return
+        except OSError as e:
+            self.error = e
+        finally:
+            self._unpin()
+
+    def _unpin(self) -> None:
+        for file in self._data:
+            file.unpin()
+
+
+def flush_task(log: Log) -> FlushTask:
+    """What has to be synced to make everything below the log end durable."""
+    active = log.segments.active
+    index_too = log.batches_unindexed >= INDEX_FLUSH_BATCHES
+    if index_too:
+        active.flush_indexes()
+        log.producers.take_snapshot(log.log_end_offset)
+        log.producers.remove_stray_snapshots(set(log.segments.base_offsets))
+        log.batches_unindexed = 0
+    # From the segment of the last flushed offset on: if it was closed since, its indexes are due.
+    segments = log.segments.from_offset(log.recovery_point - 1)
+    paths = [path for s in segments if index_too or s is not active for path in s.paths()[1:]]
+    if log.epochs.dirty:
+        paths.append(log.epochs.path)
+        log.epochs.dirty = False
+    if index_too or log.recovery_point <= active.base_offset:
+        # Files are new since the last flush, and so are their entries in the directory.
+        paths += log.producers.snapshot_paths(log.recovery_point)
+    dirs = [log.dir] if paths or log.recovery_point <= active.base_offset else []
+    if log.recovery_point <= log.segments[0].base_offset:
+        # Perhaps the first flush: the directory itself is new.
+        paths.append(os.path.join(log.dir, PARTITION_METADATA))
+        dirs.append(os.path.dirname(log.dir))
+    return FlushTask([s.file for s in segments], paths, dirs, log.log_end_offset)

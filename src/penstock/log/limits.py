@@ -1,0 +1,38 @@
+"""Limits of the log room that Kafka has no setting for, each with its unit in the name."""
+
+from __future__ import annotations
+
+OPEN_FILES_MAX = 4_096
+"""Segment files that are held open at once; the one used longest ago is closed first."""
+
+INDEX_CACHE_BYTES_MAX = 64 * 1024 * 1024
+"""Memory for the indexes of closed segments; what was used longest ago is dropped first."""
+
+WRITE_RETRY_PAUSE_MS = 1_000
+"""A log whose disk refused a write refuses further ones for this long, then tries again."""
+
+JOIN_BYTES_MAX = 64 * 1024
+"""Staged batches up to this size in all are joined and written by one `pwrite`."""
+
+IOV_MAX = 1_024
+"""Buffers that one `pwritev` takes (the kernel's limit)."""
+
+SCAN_CHUNK_BYTES = 4 * 1024
+"""Read ahead while hopping from header to header in search of an offset."""
+
+RECOVERY_CHUNK_BYTES = 4 * 1024 * 1024
+"""Read at once while a segment is checked batch by batch."""
+
+UNFLUSHED_BATCHES_MAX = 500_000
+"""A log that has taken so many batches since its last flush is flushed although no setting asks for
+it: recovery checks them one by one, about 250,000 a second.
+"""
+
+INDEX_FLUSH_BATCHES = 50_000
+"""A flush after so many batches also writes indexes and producer state: recovery begins there."""
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""Offsets of a segment lie within this distance of its base (index entries hold 32 bits)."""
+
+INDEX_INTERVAL_BYTES_REBUILT = 4_096
+"""Distance of entries in an index that is made anew because its file was damaged."""

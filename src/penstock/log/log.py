@@ -1,0 +1,508 @@
+"""One replica's log: the directory `topic-partition` and everything in it.
+
+Duty: append, read, roll, truncate, flush; offsets and leader epochs; producers. The rest of a
+log's life stands beside it: loading and recovery in `log_loader`, retention and deletion in
+`retention`, the swap of compacted segments in `replacement`, search by time in `time_lookup`.
+
+An append is two steps, so that one loop turn's appends share a system call: `stage` judges batches
+and gives them offsets, `write_staged` writes all that is staged. If the write fails, everything
+staged is forgotten, the file is cut back to its last good end, and the log refuses writes
+(`failure`) until a pause is over; then the next write tries again. Reads go on throughout.
+
+Invariants: log_start_offset <= recovery_point' <= log_end_offset where recovery_point' is the
+recovery point raised to the log start; batches lie in offset order without overlap; nothing above
+`log_end_offset` is visible; no batch below the recovery point is ever cut except by `truncate_to`.
+
+Owned by the loop's thread. Only `LogSlice.read` and `FlushTask.run` may run elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+
+from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError, invariant
+from penstock.base.ids import TopicPartition, Uuid
+from penstock.config.log_config import LogConfig
+from penstock.log import replacement, retention, time_lookup, truncation
+from penstock.log.environment import LogEnvironment
+from penstock.log.epoch_cache import LeaderEpochFileCache
+from penstock.log.flush import FlushTask, flush_task
+from penstock.log.health import WriteHealth
+from penstock.log.index import AbortedTxn
+from penstock.log.limits import UNFLUSHED_BATCHES_MAX
+from penstock.log.log_segments import LogSegments
+from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
+from penstock.log.roll import RollPolicy
+from penstock.log.segment import LogSegment
+from penstock.log.slice import LogSlice
+from penstock.log.staging import AppendInfo, Batch, StagedAppends
+from penstock.wire.records import check_batches
+
+logger = logging.getLogger("penstock.log")
+
+__all__ = ["AppendInfo", "Batch", "Log"]
+
+
+class Log:
+    """One partition's log; made by `log_loader.load_log`."""
+
+    __slots__ = (
+        "_config",
+        "_env",
+        "_now_ms",
+        "_roll_policy",
+        "_staged",
+        "batches_unindexed",
+        "bytes_in",
+        "corrupt_reads",
+        "deleted_segments",
+        "dir",
+        "epochs",
+        "health",
+        "high_watermark",
+        "last_flush_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "messages_in",
+        "producers",
+        "recovery_point",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log_dir: str,
+        config: LogConfig,
+        env: LogEnvironment,
+        *,
+        topic_id: Uuid | None,
+        segments: LogSegments,
+        producers: ProducerStateManager,
+        epochs: LeaderEpochFileCache,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.dir = log_dir
+        self.topic_id = topic_id
+        self.segments = segments
+        self.producers = producers
+        self.epochs = epochs
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.high_watermark: int | None = None
+        """Set by the partition; None means that everything in the log is committed."""
+        self.health = WriteHealth(str(topic_partition))
+        self.bytes_in = 0
+        self.batches_unindexed = 0
+        """Batches since indexes and producer state were last written."""
+        self.messages_in = 0
+        self.corrupt_reads = 0
+        self._env = env
+        self._now_ms = self.last_flush_ms = env.clock.now_ms()
+        self.deleted_segments: list[tuple[int, LogSegment]] = []
+        self._staged = StagedAppends(producers, log_end_offset)
+        self.config = config
+        segments.active.jitter_ms = self._jitter_ms()
+
+    @property
+    def name(self) -> str:
+        return str(self.topic_partition)
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._roll_policy = RollPolicy(config)
+
+    @property
+    def failure(self) -> str | None:
+        """Why writes are refused; None while all is well."""
+        return self.health.failure
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def rolled_unflushed(self) -> bool:
+        """Whether closed segments wait for a flush, which lets the recovery point pass them."""
+        return self.recovery_point < self.segments.active.base_offset
+
+    def flush_is_due(self, now_ms: int) -> bool:
+        """Whether `flush.messages`, `flush.ms`, a roll or the time of a recovery asks for it."""
+        unflushed = self.unflushed_messages
+        if not unflushed:
+            return False
+        config = self._config
+        late = now_ms - self.last_flush_ms >= config.flush_ms
+        return (
+            late
+            or unflushed >= config.flush_messages
+            or self.rolled_unflushed
+            or self.batches_unindexed >= UNFLUSHED_BATCHES_MAX
+        )
+
+    # Appending
+
+    def stage(
+        self,
+        batches: list[Batch],
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendInfo:
+        """Judge `batches`, give them offsets and queue them for `write_staged`: all or none."""
+        if self.health.failure is not None:
+            self.health.admit(now_ms)
+        staged = self._staged
+        if leader_epoch > self.epochs.latest_epoch:
+            self._begin_epoch(leader_epoch, staged.end_offset)
+        self._now_ms = now_ms
+        return staged.add(
+            batches, leader_epoch, origin, self.log_start_offset, self._roll_policy.segment_bytes
+        )
+
+    def _begin_epoch(self, leader_epoch: int, offset: int) -> None:
+        try:
+            self.epochs.assign(leader_epoch, offset)
+        except OSError as e:
+            raise self._fail(e) from e
+
+    def append(
+        self,
+        batches: list[Batch],
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> AppendInfo:
+        """`stage` and `write_staged` in one."""
+        info = self.stage(batches, leader_epoch, now_ms, origin)
+        self.write_staged()
+        return info
+
+    def append_as_follower(self, buf: bytes | memoryview) -> None:
+        """Append batches that carry their offsets and leader epochs already."""
+        self._expect_nothing_staged()
+        self._now_ms = now_ms = self._env.clock.now_ms()
+        if self.health.failure is not None:
+            self.health.admit(now_ms)
+        view, end = memoryview(buf), self.log_end_offset
+        batches = check_batches(view)
+        for _, header in batches:
+            if header.base_offset < end:
+                raise CorruptRecord(
+                    f"{self.name}: a batch at offset {header.base_offset} follows offset {end - 1}"
+                )
+            end = header.last_offset + 1
+        try:
+            for position, header in batches:
+                if header.partition_leader_epoch > self.epochs.latest_epoch:
+                    self._begin_epoch(header.partition_leader_epoch, header.base_offset)
+                self._staged.add_replicated(header, view[position : position + header.size])
+        except StorageError:
+            self._staged.clear(self.log_end_offset)
+            self.producers.rollback()
+            raise
+        self.write_staged()
+
+    def write_staged(self) -> None:
+        """Write all that is staged; on `StorageError` (the disk refused) none of it is kept."""
+        staged = self._staged
+        if not staged.batches:
+            return
+        first, end, total = self.log_end_offset, staged.end_offset, staged.size
+        active, policy = self.segments.active, self._roll_policy
+        try:
+            if policy.fits(active, total, staged.max_timestamp, end - 1, self._now_ms):
+                active.append(staged.buffers, total, staged.batches, first, policy.index_interval)
+            else:
+                self._write_rolling()
+            for txn in self.producers.commit(end):
+                self._complete(txn)
+        except OSError as e:
+            raise self._write_failed(e) from e
+        self.log_end_offset = end
+        self.messages_in += end - first
+        self.bytes_in += total
+        self.batches_unindexed += len(staged.batches)
+        staged.clear(end)
+        if self.health.failure is not None:
+            self.health.heal()
+
+    def _complete(self, txn: CompletedTxn) -> None:
+        if txn.aborted:
+            segment = self.segments[self.segments.floor_index(txn.last_offset)]
+            stable = self.producers.last_stable_offset(txn)
+            segment.txn_index.append(
+                AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable)
+            )
+        self.producers.complete(txn)
+
+    def _write_rolling(self) -> None:
+        """Write batch by batch, rolling where one does not fit: rare, so plain, not quick."""
+        policy = self._roll_policy
+        for i, batch in enumerate(self._staged.batches):
+            last_offset, size, timestamp = batch
+            pair = self._staged.buffers[2 * i : 2 * i + 2]
+            base_offset = int.from_bytes(pair[0][:8], "big")
+            if not policy.fits(self.segments.active, size, timestamp, last_offset, self._now_ms):
+                self._roll_at(base_offset)
+            self.segments.active.append(pair, size, [batch], base_offset, policy.index_interval)
+
+    def _write_failed(self, error: OSError) -> StorageError:
+        """Forget what was staged and cut back what was written of it."""
+        failure = self._fail(error)
+        self.health.failed_appends += 1
+        end = self.log_end_offset
+        self._staged.clear(end)
+        self.producers.rollback()
+        try:
+            # A single write has cut itself back; one that rolled or completed a transaction has
+            # not.
+            active = self.segments.active
+            if (
+                active.base_offset > end
+                or active.find(end) is not None
+                or self.producers.end_offset != end
+            ):
+                truncation.cut_segments(self, end)
+                truncation.reload_producers(self, self._env, end)
+        except (OSError, CorruptRecord) as e:
+            self.health.fail_for_good(f"a failed write could not be cut back: {e}")
+        return failure
+
+    def _fail(self, error: OSError) -> StorageError:
+        return self.health.fail(error, self._env.clock.now_ms())
+
+    def _expect_nothing_staged(self) -> None:
+        invariant(not self._staged.batches, f"{self.name}: what is staged must be written first")
+
+    # Rolling
+
+    def roll(self) -> None:
+        """Close the active segment and begin another one at the end of the log."""
+        self._expect_nothing_staged()
+        try:
+            self._roll_at(self.log_end_offset)
+        except OSError as e:
+            raise self._fail(e) from e
+
+    def _roll_at(self, offset: int) -> None:
+        active = self.segments.active
+        if active.base_offset == offset:
+            return
+        active.on_become_inactive()
+        segment = LogSegment.create(
+            self.dir,
+            offset,
+            self._env.files,
+            self._env.indexes,
+            now_ms=self._now_ms,
+            jitter_ms=self._jitter_ms(),
+        )
+        # The snapshot lets recovery begin at this segment.
+        self.producers.take_snapshot(offset)
+        self.segments.add(segment)
+        self.batches_unindexed = 0
+
+    def _jitter_ms(self) -> int:
+        span = self._roll_policy.jitter_span_ms
+        return self._env.rng.below(span) if span > 0 else 0
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, up_to_offset: int, min_one: bool = True
+    ) -> LogSlice | None:
+        """The batches from the one that holds `offset` on, below `up_to_offset`, of one segment.
+
+        At most `max_bytes`, but with `min_one` the first batch whole; None when there is nothing.
+        """
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.name} lies outside {self.log_start_offset} to {end}",
+            )
+        if offset >= up_to_offset:
+            return None
+        try:
+            return self._slice(offset, max_bytes, up_to_offset, min_one)
+        except OSError as e:
+            raise StorageError(f"cannot read {self.name} at offset {offset}: {e}") from e
+
+    def _slice(
+        self, offset: int, max_bytes: int, up_to_offset: int, min_one: bool
+    ) -> LogSlice | None:
+        segments, end = self.segments, self.log_end_offset
+        for i in range(segments.floor_index(offset), len(segments)):
+            segment = segments[i]
+            found = segment.find(offset)
+            if found is None:
+                continue
+            if found.base_offset >= up_to_offset:
+                return None
+            limit = segment.size
+            if up_to_offset < segments.end_of(i, end):
+                bound = segment.find(up_to_offset)
+                limit = bound.position if bound is not None else limit
+            size = limit - found.position
+            if size > max_bytes:
+                size = max(max_bytes, min(found.size, size)) if min_one else max_bytes
+            return LogSlice(segment.file, found.position, size, found.base_offset, self._on_corrupt)
+        return None
+
+    def _on_corrupt(self, error: CorruptRecord) -> None:
+        self.corrupt_reads += 1
+        logger.error("log %s holds damaged data, which is not served: %s", self.name, error)
+
+    def offset_for_timestamp(self, timestamp: int) -> time_lookup.TimestampOffset | None:
+        """The first record whose timestamp is at or above `timestamp`."""
+        return time_lookup.offset_for_timestamp(self, timestamp)
+
+    def max_timestamp(self) -> time_lookup.TimestampOffset | None:
+        """The first record that has the greatest timestamp of the log."""
+        return time_lookup.max_timestamp(self)
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
+        """(the largest epoch at or below `leader_epoch`, where it ends); (-1, -1) when unknown."""
+        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    # Transactions
+
+    def update_high_watermark(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+        self.producers.on_high_watermark(high_watermark)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where reads of committed data end."""
+        bound = self.log_end_offset if self.high_watermark is None else self.high_watermark
+        unstable = self.producers.first_unstable_offset
+        return bound if unstable is None else min(unstable, bound)
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        """The aborted transactions that overlap [fetch_offset, upper_bound)."""
+        found: list[AbortedTxn] = []
+        for segment in self.segments.from_offset(fetch_offset):
+            txns, complete = segment.txn_index.collect(fetch_offset, upper_bound)
+            found += txns
+            if complete:
+                break
+        return found
+
+    # Flushing
+
+    def flush_begin(self) -> FlushTask:
+        """Collect what has to be synced to make everything below the log end durable."""
+        self._expect_nothing_staged()
+        try:
+            return flush_task(self)
+        except OSError as e:
+            raise self._fail(e) from e
+
+    def flush_done(self, task: FlushTask) -> None:
+        """Move the recovery point to what `task` has synced."""
+        self.last_flush_ms = self._env.clock.now_ms()
+        if task.error is not None:
+            # The kernel may have dropped the pages it could not write, and a later fsync would not
+            # say so: only a start that reads everything again can tell what is there.
+            self.health.fail_for_good(f"fsync failed: {task.error}")
+            raise StorageError(f"{self.name} cannot be flushed: {task.error}")
+        point = min(task.up_to_offset, self.log_end_offset)
+        self.recovery_point = max(self.recovery_point, point)
+
+    def flush(self) -> None:
+        """Make everything below the log end durable, here and now."""
+        task = self.flush_begin()
+        task.run()
+        self.flush_done(task)
+
+    # Cutting
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything at or above `offset` (a batch that holds it goes as a whole)."""
+        self._expect_nothing_staged()
+        if offset < self.log_end_offset:
+            self._cut(truncation.truncate_to, offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and begins at `offset`."""
+        self._expect_nothing_staged()
+        self._cut(truncation.truncate_fully, offset)
+
+    def _cut(self, how: Callable[[Log, LogEnvironment, int], int], offset: int) -> None:
+        try:
+            end = how(self, self._env, offset)
+        except OSError as e:
+            # Neither the old nor the new end can be vouched for; a start finds out.
+            self.health.fail_for_good(f"truncation to {offset} failed: {e}")
+            raise StorageError(f"{self.name} cannot be truncated to {offset}: {e}") from e
+        self.log_end_offset = end
+        self._staged.clear(end)
+        if self.high_watermark is not None:
+            self.high_watermark = min(self.high_watermark, end)
+
+    def delete_records(self, up_to_offset: int) -> None:
+        """Move the log start; the segments below it go with the next `delete_old_segments`."""
+        truncation.move_log_start(self, up_to_offset)
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Apply retention by time, size and log start; the number of segments that go."""
+        return retention.delete_old_segments(self, now_ms)
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove files whose `file.delete.delay.ms` is over; how many segments still wait."""
+        return retention.remove_deleted(self, now_ms)
+
+    def replace_segments(self, new_base_offsets: list[int], old_base_offsets: list[int]) -> None:
+        """Swap compacted segments (`.cleaned` files) in for the ones they were made from."""
+        replacement.replace_segments(self, self._env, new_base_offsets, old_base_offsets)
+
+    # Ending
+
+    def close(self) -> None:
+        """Write indexes and a snapshot so that the next start has nothing to scan."""
+        self._expect_nothing_staged()
+        try:
+            self.segments.active.on_become_inactive()
+            for segment in self.segments:
+                segment.flush_indexes()
+            self.producers.take_snapshot(self.log_end_offset)
+            if self.unflushed_messages or self.rolled_unflushed:
+                self.flush()
+        except OSError as e:
+            raise self._fail(e) from e
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Give back descriptors and memory without writing anything."""
+        for segment in self.segments:
+            segment.close()
+        for _, segment in self.deleted_segments:
+            segment.close()
+
+    def move_to(self, log_dir: str) -> None:
+        """Rename the directory; whoever reads goes on reading."""
+        os.rename(self.dir, log_dir)
+        self.dir = log_dir
+        self.producers.move_to(log_dir)
+        self.epochs.move_to(log_dir)
+        for segment in self.segments:
+            segment.move_to(log_dir)

@@ -1,0 +1,353 @@
+"""All logs of one data directory.
+
+Duty: the directory's lock and ids (`meta.properties`), the clean-shutdown marker, the checkpoints,
+finding, creating and deleting partition directories, and the duties that a driver calls from time
+to time. There is no thread and no timer in here.
+
+A start reads directory names and checkpoints only; a log is opened on its first use, and recovered
+then if the last stop was unclean (`recovery_pass` does it ahead of use). The marker is written on
+close only when every log is known to be clean, so a second crash before all were opened loses
+nothing.
+
+An error of one log marks that log alone. Owned by the loop's thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+from penstock.base.errors import CorruptRecord, StorageError
+from penstock.base.ids import TopicPartition, Uuid, uuid_text
+from penstock.config.log_config import LogConfig
+from penstock.log.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    read_checkpoint,
+    read_meta_properties,
+    read_partition_metadata,
+    write_checkpoint,
+    write_meta_properties,
+    write_partition_metadata,
+)
+from penstock.log.environment import LogEnvironment
+from penstock.log.files import fsync_dir, unlink_if_exists
+from penstock.log.log import Log
+from penstock.log.log_loader import load_log
+
+logger = logging.getLogger("penstock.log")
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+DELETE_SUFFIX = "-delete"
+_CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
+
+
+class LogManager:
+    """The logs of a data directory, opened on first use."""
+
+    def __init__(
+        self,
+        data_dir: str,
+        config_for: Callable[[str], LogConfig],
+        env: LogEnvironment | None = None,
+    ) -> None:
+        self.data_dir = os.path.abspath(data_dir)
+        self.env = env or LogEnvironment()
+        self.clean_start = False
+        self._config_for = config_for
+        self._logs: dict[TopicPartition, Log] = {}
+        self._known: set[TopicPartition] = set()
+        self._unrecovered: set[TopicPartition] = set()
+        self._checkpointed: dict[str, dict[TopicPartition, int]] = {}
+        self._doomed: list[tuple[int, str, Log | None]] = []
+        self._lock_fd = _lock(self.data_dir)
+        try:
+            self._start()
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+
+    def _start(self) -> None:
+        self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
+        self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)
+        now_ms = self.env.clock.now_ms()
+        for entry in os.scandir(self.data_dir):
+            if not entry.is_dir(follow_symlinks=False):
+                continue
+            if entry.name.endswith(DELETE_SUFFIX):
+                self._doomed.append((now_ms, entry.path, None))
+            elif (tp := parse_log_dir(entry.name)) is not None:
+                self._known.add(tp)
+        marker = os.path.join(self.data_dir, CLEAN_SHUTDOWN_FILE)
+        self.clean_start = os.path.exists(marker) or not self._known
+        if not self.clean_start:
+            self._unrecovered = set(self._known)
+            logger.warning(
+                "%s was not closed cleanly: its %d logs are checked from their recovery points",
+                self.data_dir,
+                len(self._known),
+            )
+        if os.path.exists(marker):
+            # Gone before the first write of this run, and durably so.
+            os.unlink(marker)
+            fsync_dir(self.data_dir)
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_checkpoint(os.path.join(self.data_dir, name))
+        except CorruptRecord as e:
+            # Recovery then begins at the first segment: slower, never wrong.
+            logger.warning("ignoring a damaged checkpoint: %s", e)
+            return {}
+
+    def ensure_meta(self, node_id: int, cluster_id: str) -> dict[str, str]:
+        """The directory's ids, written on first use; refuses a directory of another node."""
+        meta = read_meta_properties(self.data_dir)
+        if meta is None:
+            directory_id = uuid_text(self.env.rng.uuid())
+            meta = {
+                "version": "1",
+                "cluster.id": cluster_id,
+                "node.id": str(node_id),
+                "directory.id": directory_id,
+            }
+            write_meta_properties(self.data_dir, meta)
+        for key, value in (("node.id", str(node_id)), ("cluster.id", cluster_id)):
+            if meta.get(key, value) != value:
+                raise StorageError(
+                    f"{self.data_dir} belongs to {key}={meta[key]}, not {value}: "
+                    "start the node with its own data directory"
+                )
+        return meta
+
+    # Logs
+
+    def partitions(self) -> set[TopicPartition]:
+        """All partitions that have a directory here, opened or not."""
+        return set(self._known)
+
+    def opened(self) -> Iterator[Log]:
+        return iter(list(self._logs.values()))
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        """The log of `tp`, opened if need be; None when there is no directory for it."""
+        log = self._logs.get(tp)
+        if log is None and tp in self._known:
+            log = self._open(tp, read_partition_metadata(self._dir(tp)))
+        return log
+
+    def get_or_create(self, tp: TopicPartition, topic_id: Uuid) -> Log:
+        """The log of `tp`, made if it is not there; refuses a directory of another topic id."""
+        log = self.get(tp)
+        if log is None:
+            path = self._dir(tp)
+            try:
+                os.mkdir(path)
+                write_partition_metadata(path, topic_id)
+            except OSError as e:
+                raise StorageError(f"cannot create {path}: {e}") from e
+            self._known.add(tp)
+            return self._open(tp, topic_id)
+        if log.topic_id is None:
+            write_partition_metadata(log.dir, topic_id)
+            log.topic_id = topic_id
+        if log.topic_id != topic_id:
+            raise StorageError(
+                f"{log.dir} belongs to topic id {uuid_text(log.topic_id)}, "
+                f"not {uuid_text(topic_id)}"
+            )
+        return log
+
+    def _dir(self, tp: TopicPartition) -> str:
+        return os.path.join(self.data_dir, str(tp))
+
+    def _open(self, tp: TopicPartition, topic_id: Uuid | None) -> Log:
+        log = load_log(
+            tp,
+            self._dir(tp),
+            self._config_for(tp.topic),
+            self.env,
+            topic_id=topic_id,
+            log_start_offset=self._log_starts.get(tp, 0),
+            recovery_point=self._recovery_points.get(tp, 0),
+            clean=tp not in self._unrecovered,
+        )
+        self._unrecovered.discard(tp)
+        self._logs[tp] = log
+        return log
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Take the partition away; its files are removed by `delete_pass` after the delay."""
+        if tp not in self._known:
+            return
+        log = self._logs.pop(tp, None)
+        unique = self.env.rng.uuid().hex()
+        path = os.path.join(self.data_dir, f"{tp}.{unique}{DELETE_SUFFIX}")
+        delay = (log.config if log else self._config_for(tp.topic)).file_delete_delay_ms
+        try:
+            if log is not None:
+                log.move_to(path)
+            else:
+                os.rename(self._dir(tp), path)
+            fsync_dir(self.data_dir)
+        except OSError as e:
+            raise StorageError(f"cannot delete {tp}: {e}") from e
+        self._known.discard(tp)
+        self._unrecovered.discard(tp)
+        self._recovery_points.pop(tp, None)
+        self._log_starts.pop(tp, None)
+        self._doomed.append((self.env.clock.now_ms() + delay, path, log))
+
+    def size_of(self, tp: TopicPartition) -> int:
+        """Bytes of record data, without opening the log."""
+        log = self._logs.get(tp)
+        if log is not None:
+            return log.size_bytes
+        with os.scandir(self._dir(tp)) as entries:
+            return sum(e.stat().st_size for e in entries if e.name.endswith(".log"))
+
+    def disk_space(self) -> tuple[int, int]:
+        """(total, usable) bytes of the volume."""
+        stat = os.statvfs(self.data_dir)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    # Duties that a driver calls
+
+    def recovery_pass(self, logs_max: int) -> int:
+        """Open up to `logs_max` logs that an unclean stop left unchecked; how many remain."""
+        for tp in sorted(self._unrecovered)[:logs_max]:
+            try:
+                self.get(tp)
+            except StorageError as e:
+                logger.error("log %s cannot be recovered: %s", tp, e)
+        return len(self._unrecovered)
+
+    def retention_pass(self, now_ms: int) -> int:
+        """Apply retention and producer expiry to every log; the number of segments that went."""
+        return sum(self.retention_steps(now_ms))
+
+    def retention_steps(self, now_ms: int) -> Iterator[int]:
+        """A retention pass one log at a time, so that a driver can do other work in between."""
+        for tp in sorted(self._known):
+            was_open = tp in self._logs
+            try:
+                log = self.get(tp)
+                if log is None:
+                    continue
+                gone = log.delete_old_segments(now_ms)
+                log.producers.remove_expired(now_ms)
+                if not was_open and not log.deleted_segments:
+                    self._forget(tp, log)
+            except StorageError as e:
+                logger.error("retention of %s failed: %s", tp, e)
+                continue
+            yield gone
+
+    def _forget(self, tp: TopicPartition, log: Log) -> None:
+        """Close a log that was opened only for a look, so that memory follows use."""
+        log.close()
+        self._note(tp, log)
+        del self._logs[tp]
+
+    def flush_due(self, now_ms: int) -> list[Log]:
+        """The logs that `flush.ms`, `flush.messages` or a roll want flushed."""
+        return [log for log in self._logs.values() if log.flush_is_due(now_ms)]
+
+    def delete_pass(self, now_ms: int) -> int:
+        """Remove the files whose delay is over; how many deletions still wait."""
+        waiting = []
+        for due, path, log in self._doomed:
+            if due > now_ms:
+                waiting.append((due, path, log))
+                continue
+            if log is not None:
+                log.release()
+            shutil.rmtree(path, ignore_errors=True)
+            if os.path.exists(path):
+                logger.error("cannot remove %s yet, trying again", path)
+                waiting.append((now_ms, path, None))
+        self._doomed = waiting
+        return len(waiting) + sum(log.remove_deleted(now_ms) for log in self._logs.values())
+
+    def checkpoint(self) -> None:
+        """Write recovery points and log starts that have changed since they were last written."""
+        for tp, log in self._logs.items():
+            self._note(tp, log)
+        for name, offsets in (
+            (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
+            (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
+        ):
+            if self._checkpointed.get(name) == offsets:
+                continue
+            try:
+                write_checkpoint(os.path.join(self.data_dir, name), offsets)
+            except OSError as e:
+                raise StorageError(f"cannot write checkpoints in {self.data_dir}: {e}") from e
+            self._checkpointed[name] = dict(offsets)
+
+    def _note(self, tp: TopicPartition, log: Log) -> None:
+        self._recovery_points[tp] = log.recovery_point
+        if log.log_start_offset > log.segments[0].base_offset:
+            self._log_starts[tp] = log.log_start_offset
+        else:
+            self._log_starts.pop(tp, None)
+
+    def close(self) -> None:
+        """Close every log, write the checkpoints and, if all is well, the clean-shutdown marker."""
+        clean = not self._unrecovered
+        for log in self.opened():
+            try:
+                log.close()
+                clean = clean and log.failure is None
+            except StorageError as e:
+                logger.error("log %s was not closed cleanly: %s", log.name, e)
+                clean = False
+        try:
+            self.checkpoint()
+            if clean:
+                self._mark_clean()
+        except (StorageError, OSError) as e:
+            logger.error("%s was not closed cleanly: %s", self.data_dir, e)
+        self._logs.clear()
+        os.close(self._lock_fd)
+
+    def _mark_clean(self) -> None:
+        path = os.path.join(self.data_dir, CLEAN_SHUTDOWN_FILE)
+        unlink_if_exists(path)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(fd, _CLEAN_SHUTDOWN)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        fsync_dir(self.data_dir)
+
+
+def parse_log_dir(name: str) -> TopicPartition | None:
+    """The partition that a directory name stands for, or None if it stands for none."""
+    topic, dash, partition = name.rpartition("-")
+    if not dash or not topic or not partition.isdecimal():
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def _lock(data_dir: str) -> int:
+    """Make the directory if it is missing and claim it for this process."""
+    try:
+        os.makedirs(data_dir, exist_ok=True)
+        path = os.path.join(data_dir, LOCK_FILE)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as e:
+        raise StorageError(f"cannot use the data directory {data_dir}: {e}") from e
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as e:
+        os.close(fd)
+        raise StorageError(
+            f"{data_dir} is in use by another process: stop it or choose another directory"
+        ) from e
+    return fd

@@ -1,0 +1,152 @@
+"""Check a segment batch by batch after an unclean stop.
+
+The check begins at the recovery point, or at the beginning of the segment if that point cannot be
+found by the indexes. Every CRC is checked, indexes are built anew, leader epochs and producers
+take part. A bad batch at or above the recovery point is the torn end of an unfinished write: it
+and all behind it are cut off. A bad batch below the recovery point is damage to data that was
+durable: it is reported and stays where it is, reads of it are refused, nothing is cut.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from penstock.base.errors import CorruptRecord
+from penstock.log.epoch_cache import LeaderEpochFileCache
+from penstock.log.index import AbortedTxn
+from penstock.log.limits import RECOVERY_CHUNK_BYTES, RELATIVE_OFFSET_MAX
+from penstock.log.producer_state import AppendOrigin, ProducerStateManager
+from penstock.log.segment import LogSegment
+from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch, parse_header
+
+logger = logging.getLogger("penstock.log")
+
+
+@dataclass(slots=True)
+class SegmentRecovery:
+    """One segment's check; `next_offset` and what was found are the result."""
+
+    segment: LogSegment
+    producers: ProducerStateManager
+    epochs: LeaderEpochFileCache
+    recovery_point: int
+    index_interval: int
+    next_offset: int = field(init=False)
+    cut_bytes: int = 0
+    broken: str | None = None
+    """Set when flushed data is so damaged that what follows in this segment cannot be found."""
+
+    position: int = 0
+    """Where the check begins: what lies before it is below the recovery point."""
+
+    def __post_init__(self) -> None:
+        self.next_offset = self.segment.base_offset
+        if self.recovery_point <= self.segment.base_offset:
+            return
+        try:
+            self.position = self.segment.rewind_to(self.recovery_point)
+            self.next_offset = self.recovery_point
+        except CorruptRecord as e:
+            logger.warning("checking a segment from its beginning: %s", e)
+
+    def run(self) -> None:
+        segment, position = self.segment, self.position
+        if not position:
+            segment.reset_indexes()
+        for data, header, why in self._batches(position):
+            if header is None or not self._plausible(header):
+                self._stop(position, why or "offsets do not follow those before")
+                break
+            if why is not None:
+                if self.next_offset >= self.recovery_point:
+                    self._stop(position, why)
+                    break
+                logger.error("damaged batch in %s at %d: %s", segment.file.path, position, why)
+            else:
+                self._take(header, data)
+            segment.index_batch(header, position, self.index_interval)
+            self.next_offset = header.last_offset + 1
+            position += header.size
+
+    def _plausible(self, header: BatchHeader) -> bool:
+        return (
+            header.base_offset >= self.next_offset
+            and 0 <= header.last_offset_delta <= RELATIVE_OFFSET_MAX
+            and header.last_offset - self.segment.base_offset <= RELATIVE_OFFSET_MAX
+        )
+
+    def _batches(
+        self, position: int
+    ) -> Iterator[tuple[memoryview, BatchHeader | None, str | None]]:
+        """(bytes, header, what is wrong) of every batch until the chain of lengths breaks."""
+        segment, chunk, start = self.segment, memoryview(b""), position
+        while position < segment.size:
+            at = position - start
+            size = _batch_size(chunk, at)
+            if at + size > len(chunk):
+                start, at = position, 0
+                chunk = memoryview(segment.file.pread(max(size, RECOVERY_CHUNK_BYTES), position))
+                size = _batch_size(chunk, 0)
+                if size > len(chunk) and position + size <= segment.size:
+                    chunk = memoryview(segment.file.pread(size, position))
+            data = chunk[at : at + size]
+            try:
+                yield data, check_batch(data), None
+            except CorruptRecord as e:
+                yield data, _whole_header(data), str(e)
+            position += size
+
+    def _take(self, header: BatchHeader, data: memoryview) -> None:
+        if header.partition_leader_epoch > self.epochs.latest_epoch:
+            self.epochs.restore(header.partition_leader_epoch, header.base_offset)
+        if header.producer_id < 0:
+            return
+        if header.last_offset < self.producers.end_offset:
+            return
+        self.producers.stage(header, data, header.base_offset, AppendOrigin.REPLICATION)
+        for txn in self.producers.commit(header.last_offset + 1):
+            if txn.aborted:
+                stable = self.producers.last_stable_offset(txn)
+                self.segment.txn_index.append(
+                    AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable)
+                )
+            self.producers.complete(txn)
+
+    def _stop(self, position: int, why: str) -> None:
+        segment = self.segment
+        left = segment.size - position
+        if self.next_offset < self.recovery_point:
+            self.broken = f"{segment.file.path} at position {position}: {why}"
+            logger.error("%d flushed bytes cannot be read: %s", left, self.broken)
+        else:
+            logger.warning(
+                "cutting %d bytes of an unfinished write from %s at position %d: %s",
+                left,
+                segment.file.path,
+                position,
+                why,
+            )
+            os.truncate(segment.file.path, position)
+            self.cut_bytes = left
+        segment.size = position
+
+
+def _batch_size(chunk: memoryview, at: int) -> int:
+    """The size of the batch at `at` as far as `chunk` tells, never less than a header."""
+    if at + LOG_OVERHEAD > len(chunk):
+        return HEADER_SIZE
+    return max(
+        int.from_bytes(chunk[at + 8 : at + 12], "big", signed=True) + LOG_OVERHEAD, HEADER_SIZE
+    )
+
+
+def _whole_header(data: memoryview) -> BatchHeader | None:
+    """The header of a batch whose content is bad, if batches behind it can be found by it."""
+    try:
+        header = parse_header(data)
+    except CorruptRecord:
+        return None
+    return header if header.size == len(data) else None

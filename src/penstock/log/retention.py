@@ -1,0 +1,92 @@
+"""Which segments go, and how.
+
+A segment that goes is taken out of the log at once, its files are renamed to `.deleted` and
+removed when `file.delete.delay.ms` is over, so that reads under way end well. The log start moves
+first: should the process die in between, the segments are found again and go at the next pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import StorageError
+from penstock.log.segment import DELETED_SUFFIX, LogSegment
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+
+def delete_old_segments(log: Log, now_ms: int) -> int:
+    """Apply retention by log start, time and size; the number of segments that go."""
+    doomed = _below_log_start(log)
+    if log.config.deletes:
+        doomed = max(doomed, _too_old(log, now_ms), _too_big(log))
+    doomed = min(doomed, _committed(log))
+    if not doomed:
+        return 0
+    try:
+        if doomed == len(log.segments):
+            log.roll()
+        going = [log.segments[i] for i in range(doomed)]
+        log.delete_records(max(log.segments[doomed].base_offset, log.log_start_offset))
+        remove_segments(log, going, now_ms)
+    except OSError as e:
+        raise StorageError(f"cannot delete segments of {log.name}: {e}") from e
+    return doomed
+
+
+def remove_segments(log: Log, segments: list[LogSegment], now_ms: int) -> None:
+    """Take `segments` out of the log; their files follow after the delay."""
+    due = now_ms + log.config.file_delete_delay_ms
+    for segment in segments:
+        log.segments.remove(segment)
+        segment.add_suffix(DELETED_SUFFIX)
+        log.producers.delete_snapshot(segment.base_offset)
+        log.deleted_segments.append((due, segment))
+
+
+def remove_deleted(log: Log, now_ms: int) -> int:
+    """Remove the files that are due; the number of segments still waiting."""
+    waiting = []
+    for due, segment in log.deleted_segments:
+        if due <= now_ms:
+            segment.delete()
+        else:
+            waiting.append((due, segment))
+    log.deleted_segments = waiting
+    return len(waiting)
+
+
+def _below_log_start(log: Log) -> int:
+    return log.segments.floor_index(log.log_start_offset)
+
+
+def _committed(log: Log) -> int:
+    """How many segments lie wholly below the high watermark."""
+    bound = log.log_end_offset if log.high_watermark is None else log.high_watermark
+    count = len(log.segments)
+    return sum(log.segments.end_of(i, log.log_end_offset) <= bound for i in range(count))
+
+
+def _too_old(log: Log, now_ms: int) -> int:
+    retention_ms = log.config.retention_ms
+    if retention_ms < 0:
+        return 0
+    for i, segment in enumerate(log.segments):
+        newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
+        if now_ms - newest <= retention_ms or not segment.size:
+            return i
+    return len(log.segments)
+
+
+def _too_big(log: Log) -> int:
+    limit = log.config.retention_bytes
+    if limit < 0:
+        return 0
+    excess = log.size_bytes - limit
+    for i, segment in enumerate(log.segments):
+        # A segment goes only if what stays still holds `retention.bytes`.
+        if excess < segment.size or not segment.size:
+            return i
+        excess -= segment.size
+    return len(log.segments)

@@ -1,0 +1,472 @@
+"""One segment of a log: a file of record batches with its indexes.
+
+Only the last segment of a log is written to; the others are immutable. `size` is the end of the
+good data: bytes beyond it (left by a write that failed and could not be cut off at once) are never
+read and are cut before the next write. Positions and the order of batches are trusted here; CRCs
+are checked where data is handed out (`LogSlice`) and by recovery.
+
+Owned by the loop's thread; a `LogSlice` may be read in any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple, TypeAlias
+
+from penstock.base.errors import CorruptRecord
+from penstock.base.ids import NO_TIMESTAMP
+from penstock.log.files import FileCache, LogFile, unlink_if_exists, write_all
+from penstock.log.index import IndexCache, OffsetIndex, TimeIndex, TransactionIndex
+from penstock.log.limits import (
+    INDEX_INTERVAL_BYTES_REBUILT,
+    IOV_MAX,
+    JOIN_BYTES_MAX,
+    SCAN_CHUNK_BYTES,
+)
+from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, parse_header
+
+logger = logging.getLogger("penstock.log")
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+# What the search for an offset needs of a header: base offset, length, magic, last offset delta.
+_SEARCH = Struct(">qi4xb6xi")
+_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
+
+
+StagedBatch: TypeAlias = tuple[int, int, int]
+"""What the indexes need to know of a batch: last offset, size, largest timestamp. A plain tuple,
+since one is made for every append.
+"""
+
+
+class BatchPosition(NamedTuple):
+    """Where a batch lies: its position, its size, its first and last offset."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+
+def segment_path(log_dir: str, base_offset: int, suffix: str) -> str:
+    """The file of a segment: Kafka's twenty-digit names."""
+    return f"{log_dir}/{base_offset:020d}{suffix}"
+
+
+class LogSegment:
+    """A segment file and its three indexes."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_first_timestamp",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_tail_is_dirty",
+        "base_offset",
+        "created_ms",
+        "file",
+        "hint_offset",
+        "hint_position",
+        "jitter_ms",
+        "offset_index",
+        "size",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        log_dir: str,
+        base_offset: int,
+        files: FileCache,
+        indexes: IndexCache,
+        *,
+        size: int,
+        created_ms: int,
+        jitter_ms: int = 0,
+    ) -> None:
+        self.base_offset = base_offset
+        self.file = LogFile(segment_path(log_dir, base_offset, LOG_SUFFIX), files)
+        index_path = segment_path(log_dir, base_offset, INDEX_SUFFIX)
+        self.offset_index = OffsetIndex(index_path, base_offset, indexes)
+        time_path = segment_path(log_dir, base_offset, TIME_INDEX_SUFFIX)
+        self.time_index = TimeIndex(time_path, base_offset, indexes)
+        txn_path = segment_path(log_dir, base_offset, TXN_INDEX_SUFFIX)
+        self.txn_index = TransactionIndex(txn_path, base_offset)
+        self.size = size
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        # A batch boundary that readers at the tail ask for next, so that they need no search.
+        self.hint_offset = base_offset
+        self.hint_position = 0
+        self._bytes_since_index = 0
+        self._first_timestamp: int | None = None
+        self._max_timestamp: int | None = None if size else NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        self._tail_is_dirty = False
+
+    @classmethod
+    def create(
+        cls,
+        log_dir: str,
+        base_offset: int,
+        files: FileCache,
+        indexes: IndexCache,
+        *,
+        now_ms: int,
+        jitter_ms: int = 0,
+    ) -> LogSegment:
+        """A new, empty segment on disk; what lies under its name (a failed attempt) is emptied."""
+        path = segment_path(log_dir, base_offset, LOG_SUFFIX)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        segment = cls(
+            log_dir, base_offset, files, indexes, size=0, created_ms=now_ms, jitter_ms=jitter_ms
+        )
+        segment.reset_indexes()
+        return segment
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first batch's largest timestamp (-1: none), from which `segment.ms` is counted."""
+        if self._first_timestamp is None:
+            if not self.size:
+                return NO_TIMESTAMP
+            head = self.file.pread(HEADER_SIZE, 0)
+            self._first_timestamp = parse_header(head).max_timestamp
+        return self._first_timestamp
+
+    @property
+    def max_timestamp(self) -> int:
+        """The greatest timestamp (-1: none), from the time index after a start."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+        return NO_TIMESTAMP if self._max_timestamp is None else self._max_timestamp
+
+    def _load_max_timestamp(self) -> None:
+        """Take the last entry of the time index, unless the data contradicts it.
+
+        Retention deletes by this, so a damaged index must not decide.
+        """
+        try:
+            timestamp, offset = self.time_index.peek_last()
+            right = self._bears_out(timestamp, offset)
+        except CorruptRecord:
+            right = False
+        if not right:
+            logger.warning("rebuilding the indexes of %s: wrong time entries", self.file.path)
+            self.rebuild_indexes(INDEX_INTERVAL_BYTES_REBUILT)
+        elif self._max_timestamp is None:
+            self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+
+    def _bears_out(self, timestamp: int, offset: int) -> bool:
+        """Whether the batch that a time entry names is what the entry says."""
+        if timestamp == NO_TIMESTAMP:
+            return self.first_timestamp == NO_TIMESTAMP
+        place = self.find(offset)
+        if place is None:
+            return False
+        header = next(self.headers(place.position))
+        return (header.last_offset, header.max_timestamp) == (offset, timestamp)
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset from which a search for `timestamp` may begin: all before it is older."""
+        try:
+            found, offset = self.time_index.lookup(timestamp)
+            if found == NO_TIMESTAMP or self._bears_out(found, offset):
+                return offset
+            why = f"entry ({found}, {offset}) names no such batch"
+        except CorruptRecord as e:
+            why = str(e)
+        logger.warning("rebuilding the index %s: %s", self.time_index.path, why)
+        self.rebuild_indexes(INDEX_INTERVAL_BYTES_REBUILT)
+        return self.time_index.lookup(timestamp)[1]
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """The last offset of the first batch that has `max_timestamp`."""
+        _ = self.max_timestamp
+        return self._max_timestamp_offset
+
+    def note_timestamp(self, timestamp: int, offset: int) -> None:
+        """Take a batch that ends at `offset` into the account of the largest timestamp."""
+        if timestamp > self.max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+
+    # Writing
+
+    def append(
+        self,
+        buffers: list[bytes | memoryview],
+        total: int,
+        batches: list[StagedBatch],
+        first_offset: int,
+        interval: int,
+    ) -> None:
+        """Write `batches` at the end; on OSError the file is as long as before."""
+        start = self.size
+        fd = self.file.pin()
+        try:
+            if self._tail_is_dirty:
+                os.ftruncate(fd, start)
+                self._tail_is_dirty = False
+            if total <= JOIN_BYTES_MAX:
+                data = b"".join(buffers)
+                if os.pwrite(fd, data, start) != total:
+                    write_all(fd, data, start)
+            else:
+                _write_vector(fd, buffers, total, start)
+        except OSError:
+            self._cut_back(fd)
+            raise
+        finally:
+            self.file.unpin()
+        self.hint_offset, self.hint_position = first_offset, start
+        self._account(batches, start, interval)
+
+    def _cut_back(self, fd: int) -> None:
+        try:
+            os.ftruncate(fd, self.size)
+        except OSError:
+            # Tried again before the next write; readers never look beyond `size`.
+            self._tail_is_dirty = True
+
+    def _account(self, batches: list[StagedBatch], position: int, interval: int) -> None:
+        if not position:
+            self._first_timestamp = batches[0][2]
+        since = self._bytes_since_index
+        highest = self.max_timestamp
+        for last_offset, size, timestamp in batches:
+            if timestamp > highest:
+                self._max_timestamp = highest = timestamp
+                self._max_timestamp_offset = last_offset
+            if since > interval:
+                self.offset_index.append(last_offset, position)
+                self.time_index.maybe_append(highest, self._max_timestamp_offset)
+                since = 0
+            since += size
+            position += size
+        self._bytes_since_index = since
+        self.size = position
+
+    def index_batch(self, header: BatchHeader, position: int, interval: int) -> None:
+        """Take one batch that is in the file already into the indexes (recovery)."""
+        self.note_timestamp(header.max_timestamp, header.last_offset)
+        if self._bytes_since_index > interval:
+            self.offset_index.append(header.last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += header.size
+
+    def rebuild_indexes(self, interval: int) -> None:
+        """Make offset and time index anew from the headers (not the transaction index)."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self._bytes_since_index = 0
+        position = 0
+        for header in self.headers():
+            self.index_batch(header, position, interval)
+            position += header.size
+        self.on_become_inactive()
+
+    def rewind_to(self, offset: int) -> int:
+        """Take the indexes back to `offset`, trusting the data below it; the position of the rest.
+
+        `CorruptRecord` when indexes or data do not reach `offset`: then nothing can be trusted.
+        """
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        place = self._hop(self.offset_index.last_entry()[1], offset - 1)
+        if place is None:
+            raise self._corrupt(self.size, f"the file ends before offset {offset - 1}")
+        position = place.position
+        if place.base_offset < offset:
+            position += place.size
+        if position > self.size:
+            raise self._corrupt(place.position, "the file ends in the middle of a batch")
+        whole, self.size = self.size, position
+        self._restore_max_timestamp()
+        self.size = whole
+        self._bytes_since_index = 0
+        return position
+
+    def on_become_inactive(self) -> None:
+        """Complete and write the indexes: nothing is appended any more, or not in this run."""
+        if self.size:
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self.flush_indexes()
+
+    def flush_indexes(self) -> None:
+        self.offset_index.flush()
+        self.time_index.flush()
+
+    def reset_indexes(self) -> None:
+        """Empty all indexes, to fill them again from the data."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = self.base_offset
+        self._bytes_since_index = 0
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batch that holds `offset` and all after it; where the data ends now."""
+        found = self.find(offset)
+        if found is None:
+            return offset
+        fd = self.file.pin()
+        try:
+            os.ftruncate(fd, found.position)
+        finally:
+            self.file.unpin()
+        self.size = found.position
+        self._tail_is_dirty = False
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self.hint_offset, self.hint_position = self.base_offset, 0
+        self._bytes_since_index = 0
+        self._first_timestamp = None
+        self._restore_max_timestamp()
+        return min(offset, found.base_offset)
+
+    def _restore_max_timestamp(self) -> None:
+        self._max_timestamp, self._max_timestamp_offset = self.time_index.peek_last()
+        for batch in self.headers(self.offset_index.last_entry()[1]):
+            self.note_timestamp(batch.max_timestamp, batch.last_offset)
+
+    # Searching and reading
+
+    def find(self, offset: int) -> BatchPosition | None:
+        """The first batch whose last offset is at or above `offset`, or None beyond the end."""
+        if offset == self.hint_offset:
+            return self._hop(self.hint_position, offset)
+        try:
+            indexed, position = self.offset_index.lookup_entry(offset)
+            if not position:
+                return self._hop(0, offset)
+            # An entry names the last offset of the batch it points to: a cheap proof that it is
+            # right.
+            at = self._hop(position, self.base_offset)
+            if at is not None and at.last_offset == indexed:
+                return at if indexed == offset else self._hop(position + at.size, offset)
+        except CorruptRecord as e:
+            why = str(e)
+        else:
+            why = f"entry ({indexed}, {position}) points to no such batch"
+        logger.warning("rebuilding the index %s: %s", self.offset_index.path, why)
+        self.rebuild_indexes(INDEX_INTERVAL_BYTES_REBUILT)
+        return self._hop(self.offset_index.lookup(offset), offset)
+
+    def _hop(self, position: int, offset: int) -> BatchPosition | None:
+        """Like `find`, from header to header from the batch boundary `position` on."""
+        size, unpack = self.size, _SEARCH.unpack_from
+        chunk, start = b"", position
+        while position < size:
+            at = position - start
+            if at + _SEARCH.size > len(chunk):
+                start, at = position, 0
+                chunk = self.file.pread(SCAN_CHUNK_BYTES, position)
+                if len(chunk) < _SEARCH.size:
+                    raise self._corrupt(position, "the file ends in the middle of a header")
+            base, length, magic, delta = unpack(chunk, at)
+            if magic != MAGIC or length < _LENGTH_MIN:
+                raise self._corrupt(position, f"not a batch: magic {magic}, length {length}")
+            if base + delta >= offset:
+                return BatchPosition(position, length + LOG_OVERHEAD, base, base + delta)
+            position += length + LOG_OVERHEAD
+        return None
+
+    def headers(self, position: int = 0) -> Iterator[BatchHeader]:
+        """The headers of all batches from the batch boundary `position` on."""
+        chunk, start = b"", position
+        while position < self.size:
+            at = position - start
+            if at + HEADER_SIZE > len(chunk):
+                start, at = position, 0
+                chunk = self.file.pread(SCAN_CHUNK_BYTES, position)
+            try:
+                header = parse_header(chunk, at)
+            except CorruptRecord as e:
+                raise self._corrupt(position, str(e)) from e
+            if position + header.size > self.size:
+                raise self._corrupt(position, "the file ends in the middle of a batch")
+            yield header
+            position += header.length + LOG_OVERHEAD
+
+    def read_batch(self, batch: BatchPosition) -> bytes:
+        """The bytes of one batch, unchecked."""
+        return self.file.pread(batch.size, batch.position)
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, found from the last index entry on."""
+        last = self.base_offset - 1
+        for header in self.headers(self.offset_index.last_entry()[1]):
+            last = header.last_offset
+        return last + 1
+
+    def _corrupt(self, position: int, what: str) -> CorruptRecord:
+        return CorruptRecord(f"{self.file.path} at position {position}: {what}")
+
+    # Files
+
+    def paths(self) -> tuple[str, str, str, str]:
+        return (
+            self.file.path,
+            self.offset_index.path,
+            self.time_index.path,
+            self.txn_index.path,
+        )
+
+    def add_suffix(self, suffix: str) -> None:
+        """Rename the files; readers that hold the segment go on."""
+        self.file.rename(self.file.path + suffix)
+        for index in (self.offset_index, self.time_index, self.txn_index):
+            index.rename(index.path + suffix)
+
+    def move_to(self, log_dir: str) -> None:
+        """Follow the files into a directory that was renamed."""
+        self.file.path = segment_path(log_dir, self.base_offset, LOG_SUFFIX)
+        self.offset_index.path = segment_path(log_dir, self.base_offset, INDEX_SUFFIX)
+        self.time_index.path = segment_path(log_dir, self.base_offset, TIME_INDEX_SUFFIX)
+        self.txn_index.path = segment_path(log_dir, self.base_offset, TXN_INDEX_SUFFIX)
+
+    def close(self) -> None:
+        """Give back descriptor and memory; the next use takes them again."""
+        self.file.close()
+        self.offset_index.cache.forget(self.offset_index)
+        self.time_index.cache.forget(self.time_index)
+        self.offset_index.unload()
+        self.time_index.unload()
+
+    def delete(self) -> None:
+        """Remove the files."""
+        self.close()
+        for path in self.paths():
+            unlink_if_exists(path)
+
+
+def _write_vector(fd: int, buffers: list[bytes | memoryview], total: int, position: int) -> None:
+    """`pwritev` of everything; the tail after a short write goes through `write_all`."""
+    end = position + total
+    for i in range(0, len(buffers), IOV_MAX):
+        part = buffers[i : i + IOV_MAX]
+        size = sum(map(len, part)) if len(buffers) > IOV_MAX else total
+        done = os.pwritev(fd, part, position)
+        if done < size:
+            write_all(fd, b"".join(part)[done:], position + done)
+        position += size
+    if position != end:
+        raise OSError(f"{end - position} bytes of a write are missing")

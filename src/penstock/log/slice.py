@@ -1,0 +1,95 @@
+"""A stretch of a segment that is ready to be read: the fetch path.
+
+`LogSlice.read` may run in any thread. It checks the CRC of every whole batch, so that damaged data
+is reported and never served; a batch that the slice cuts off is left out. For `sendfile` the place
+of the bytes is public (`file`, `position`, `size`); who sends them unread gives up the check.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from struct import Struct
+
+from crc32c import crc32c
+
+from penstock.base.errors import CorruptRecord, StorageError
+from penstock.log.files import LogFile
+from penstock.wire.records import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+
+# Length, magic and CRC of a batch; the rest of the header is the reader's business.
+_CHECK = Struct(">8xi4xbI")
+_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
+_PROBE = bytearray(1)
+
+
+class LogSlice:
+    """`size` bytes of batches that begin at a batch boundary."""
+
+    __slots__ = ("_on_corrupt", "base_offset", "file", "position", "size")
+
+    def __init__(
+        self,
+        file: LogFile,
+        position: int,
+        size: int,
+        base_offset: int,
+        on_corrupt: Callable[[CorruptRecord], None],
+    ) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+        self.base_offset = base_offset
+        """The base offset of the first batch, which may lie below the offset that was asked for."""
+        self._on_corrupt = on_corrupt
+
+    def read(self, *, nowait: bool = False) -> bytes | memoryview:
+        """The whole batches of the slice, each with a good CRC; else `CorruptRecord` says where.
+
+        With `nowait`, BlockingIOError when the page cache does not have the slice.
+        """
+        try:
+            fd = self.file.pin()
+            try:
+                if nowait:
+                    self._probe(fd)
+                data = os.pread(fd, self.size, self.position)
+            finally:
+                self.file.unpin()
+        except BlockingIOError:
+            raise
+        except OSError as e:
+            raise StorageError(f"cannot read {self.file.path}: {e}") from e
+        view = memoryview(data)
+        end, pos, unpack = len(data), 0, _CHECK.unpack_from
+        whole = end - CRC_START
+        while pos <= whole:
+            length, magic, crc = unpack(data, pos)
+            after = pos + length + LOG_OVERHEAD
+            if magic != MAGIC or length < _LENGTH_MIN:
+                raise self._corrupt(pos, f"not a batch: magic {magic}, length {length}")
+            if after > end:
+                break
+            if crc32c(view[pos + CRC_START : after]) != crc:
+                raise self._corrupt(pos, "the CRC does not match")
+            pos = after
+        return data if pos == end else view[:pos]
+
+    def _probe(self, fd: int) -> None:
+        """Ask for the first and the last byte without waiting for the disk.
+
+        Read-ahead brings what lies between; reading all of it without waiting would cost a third
+        more (the buffer must be made, and zeroed, before).
+        """
+        try:
+            for position in (self.position, self.position + self.size - 1):
+                os.preadv(fd, [_PROBE], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            raise
+        except OSError:
+            return  # this file system cannot tell: read as it is
+
+    def _corrupt(self, at: int, what: str) -> CorruptRecord:
+        error = CorruptRecord(f"{self.file.path} at position {self.position + at}: {what}")
+        self._on_corrupt(error)
+        return error

@@ -1,0 +1,75 @@
+"""Offsets by time: which segment, which batch, which record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.base.errors import CorruptRecord
+from penstock.base.ids import NO_TIMESTAMP
+from penstock.log.segment import BatchPosition, LogSegment
+from penstock.wire.records import BatchHeader, check_batch, read_records
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by its time."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> TimestampOffset | None:
+    """The first record at or above the log start whose timestamp is at or above `timestamp`."""
+    for segment in log.segments.from_offset(log.log_start_offset):
+        if segment.max_timestamp < timestamp:
+            continue
+        start = max(segment.offset_before(timestamp), log.log_start_offset)
+        found = _first_in_segment(segment, start, timestamp, log.log_start_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def max_timestamp(log: Log) -> TimestampOffset | None:
+    """The first record that has the greatest timestamp of the log."""
+    segments = log.segments.from_offset(log.log_start_offset)
+    best = max(segments, key=lambda s: s.max_timestamp)
+    if best.max_timestamp == NO_TIMESTAMP:
+        return None
+    start = max(best.max_timestamp_offset, log.log_start_offset)
+    return _first_in_segment(best, start, best.max_timestamp, log.log_start_offset)
+
+
+def _first_in_segment(
+    segment: LogSegment, start: int, timestamp: int, log_start: int
+) -> TimestampOffset | None:
+    place = segment.find(start)
+    if place is None:
+        return None
+    position = place.position
+    for header in segment.headers(position):
+        if header.max_timestamp >= timestamp:
+            found = _first_in_batch(segment, header, position, timestamp, log_start)
+            if found is not None:
+                return found
+        position += header.size
+    return None
+
+
+def _first_in_batch(
+    segment: LogSegment, header: BatchHeader, position: int, timestamp: int, log_start: int
+) -> TimestampOffset | None:
+    place = BatchPosition(position, header.size, header.base_offset, header.last_offset)
+    data = segment.read_batch(place)
+    try:
+        check_batch(data)
+        records = read_records(data)
+    except CorruptRecord as e:
+        raise CorruptRecord(f"{segment.file.path} at position {position}: {e}") from e
+    for record in records:
+        if record.timestamp >= timestamp and record.offset >= log_start:
+            return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+    return None
