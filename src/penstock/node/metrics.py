@@ -76,6 +76,11 @@ def _counters(broker: Broker, servers: list[Server]) -> Iterator[Reading]:
         ("flush_rounds", "Rounds of group commit.", broker.flusher.rounds_total),
         ("fetch_sessions_evicted", "Fetch sessions evicted.", broker.fetch_sessions.evicted_total),
         (
+            "connections_closed",
+            "Accepted connections that ended.",
+            sum(server.accepted_total - len(server.connections) for server in servers),
+        ),
+        (
             "connections_accepted",
             "Connections that clients opened.",
             sum(server.accepted_total for server in servers),

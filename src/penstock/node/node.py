@@ -63,6 +63,7 @@ class Node:
         self._lag_sampler: asyncio.Task[None] | None = None
         self._grace_s = STOP_GRACE_S
         self._state = "starting"
+        self.metrics: NodeMetrics | None = None
         self.kafka_address = ""
         self.http_address = ""
 
@@ -82,7 +83,9 @@ class Node:
         controller = ControllerDriver(metadata_log, settings, config.node_id, clock, rng)
         self._controller = controller
         controller.start()
-        metrics = NodeMetrics(handlers.api_names(), per_topic=config.penstock_metrics_per_topic)
+        metrics = self.metrics = NodeMetrics(
+            handlers.api_names(), per_topic=config.penstock_metrics_per_topic
+        )
         broker = Broker(
             settings,
             controller,

@@ -139,52 +139,6 @@ class PartitionMetrics:
             yield from slices(name, documentation, "gauge", samples)
 
 
-class ConnectionMetrics:
-    """Connections of one listener: accepted, closed, refused by reason; open is the difference."""
-
-    __slots__ = ("_refused", "accepted", "closed")
-
-    def __init__(self, registry: Registry) -> None:
-        self.accepted = registry.counter(
-            "penstock_connections_accepted_total", "Connections that clients opened."
-        )
-        self.closed = registry.counter(
-            "penstock_connections_closed_total", "Accepted connections that ended."
-        )
-        self._refused = registry.counters(
-            "penstock_connections_refused_total",
-            "Connections closed by a limit or a rule, by reason.",
-            ("reason",),
-        )
-        registry.gauge(
-            "penstock_connections_open",
-            "Connections open now.",
-            lambda: self.accepted.value - self.closed.value,
-        )
-
-    def refused(self, reason: str) -> None:
-        self._refused.child(reason).value += 1
-
-
-class LogDirMetrics:
-    """Alarms of the data directory."""
-
-    __slots__ = ("append_failures", "corrupt_reads", "writable")
-
-    def __init__(self, registry: Registry) -> None:
-        self.writable = registry.gauge(
-            "penstock_log_dir_writable",
-            "1 while the data directory takes writes, 0 while it refuses them.",
-        )
-        self.writable.value = 1
-        self.append_failures = registry.counter(
-            "penstock_log_append_failures_total", "Appends that the disk refused."
-        )
-        self.corrupt_reads = registry.counter(
-            "penstock_log_corrupt_reads_total", "Reads that found stored bytes to be corrupt."
-        )
-
-
 class CleanerMetrics:
     """What compaction has done."""
 

@@ -11,8 +11,6 @@ from penstock.base.ids import TopicPartition
 from penstock.observe.metrics import Registry
 from penstock.observe.standard import (
     CleanerMetrics,
-    ConnectionMetrics,
-    LogDirMetrics,
     PartitionMetrics,
     TopicMetrics,
     add_process_metrics,
@@ -86,34 +84,6 @@ def test_without_series_per_partition_only_sums_are_shown(scrape: Scrape) -> Non
     logs = {TopicPartition("a", 0): Sizes(100, 5, 9)}
     PartitionMetrics(registry, logs.items, per_partition=False)
     assert scrape(registry) == {("penstock_partitions",): 1, ("penstock_logs_size_bytes",): 100}
-
-
-def test_connections_open_are_those_accepted_and_not_closed(scrape: Scrape) -> None:
-    registry = Registry()
-    connections = ConnectionMetrics(registry)
-    connections.accepted.value += 3
-    connections.closed.value += 1
-    connections.refused("max.connections")
-    assert scrape(registry) == {
-        ("penstock_connections_accepted_total",): 3,
-        ("penstock_connections_closed_total",): 1,
-        ("penstock_connections_open",): 2,
-        ("penstock_connections_refused_total", "max.connections"): 1,
-    }
-
-
-def test_the_data_directory_starts_writable_and_shows_alarms(scrape: Scrape) -> None:
-    registry = Registry()
-    log_dir = LogDirMetrics(registry)
-    assert scrape(registry)[("penstock_log_dir_writable",)] == 1
-    log_dir.writable.value = 0
-    log_dir.append_failures.value += 2
-    log_dir.corrupt_reads.value += 1
-    assert scrape(registry) == {
-        ("penstock_log_dir_writable",): 0,
-        ("penstock_log_append_failures_total",): 2,
-        ("penstock_log_corrupt_reads_total",): 1,
-    }
 
 
 def test_the_cleaner_shows_its_work(scrape: Scrape) -> None:

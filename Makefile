@@ -1,0 +1,107 @@
+# Every command of the project. `make help` lists them.
+#
+# A machine needs Python 3.11 or newer and make; the rest is installed into .venv. The stamps in it make
+# installation incremental: they are older than pyproject.toml or constraints.txt only if those changed.
+
+# The first Python that is new enough; python3 if none is, so that the message below names it.
+PYTHON ?= $(or $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done),python3)
+LISTEN ?= 127.0.0.1:9092
+DATA_DIR ?= ./penstock-data
+JOBS ?= 2
+FUZZ_SECONDS ?= 600
+
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+MADE := .venv/.made
+INSTALLED := .venv/.installed
+INSTALLED_DEV := .venv/.installed-dev
+CODE := $(wildcard src tests tools bench examples)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help run test fmt fmt-check lint type java unit interop chaos fuzz bench docs clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
+		| while IFS="$$(printf '\t')" read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in DATA_DIR (./penstock-data)
+	@echo 'When the node is ready, publish and read the first message in another terminal:'
+	@echo '  echo "hello, world" | $(BIN)/penstock topic produce greetings -b $(LISTEN)'
+	@echo '  $(BIN)/penstock topic consume greetings -b $(LISTEN)'
+	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
+
+test: fmt-check lint type java  ## check everything: format, lint, types, layers, the whole suite
+	$(BIN)/pytest -n $(JOBS)
+
+fmt: $(INSTALLED_DEV)  ## format the code and fix what ruff can fix
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+fmt-check: $(INSTALLED_DEV)
+	$(BIN)/ruff format --check $(CODE)
+
+lint: $(INSTALLED_DEV)  ## ruff, and import-linter for the floors of the house
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/lint-imports
+
+type: $(INSTALLED_DEV)  ## mypy --strict
+	$(BIN)/mypy
+
+java: $(INSTALLED_DEV)  ## fetch Apache Kafka's jars for the tests that need them
+	@$(BIN)/python tools/fetch_java.py \
+		|| echo 'The jars of Apache Kafka could not be fetched; the tests that need them are skipped.'
+
+unit: $(INSTALLED_DEV)  ## the quick tests
+	$(BIN)/pytest -n $(JOBS) tests/unit
+
+interop: $(INSTALLED_DEV) java  ## real Kafka clients and tools against a node
+	$(BIN)/pytest -n $(JOBS) tests/interop
+
+chaos: $(INSTALLED_DEV)  ## kill -9 and failing disks under load
+	$(BIN)/pytest -n $(JOBS) tests/chaos
+
+fuzz: $(INSTALLED_DEV)  ## random input to codec and connection for FUZZ_SECONDS (600)
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest --timeout=0 -n $(JOBS) -k fuzz tests
+
+bench: $(INSTALLED)  ## measure publishing, consuming, latency, start and memory of a node of its own
+	$(BIN)/penstock bench produce --start
+	$(BIN)/penstock bench consume --start
+	$(BIN)/penstock bench latency --start
+	$(BIN)/penstock bench startup
+	$(BIN)/penstock bench idle
+
+docs: $(INSTALLED)  ## write anew the pages that are generated from the code
+	$(BIN)/python -m penstock.config.settings_doc > docs/settings.md.new
+	mv docs/settings.md.new docs/settings.md
+	$(BIN)/python -m penstock.api.support_doc > docs/protocol-support.md.new
+	mv docs/protocol-support.md.new docs/protocol-support.md
+
+clean:  ## remove what was installed, built and cached; the data of `make run` stays
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests tools bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(MADE):
+	@command -v $(PYTHON) >/dev/null || { \
+		echo 'There is no $(PYTHON) on this machine: install Python 3.11 or newer,' \
+			'or say where it is: make PYTHON=/path/to/python3 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Penstock needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) -V 2>&1):" \
+			'say where a newer one is: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo 'The module venv of $(PYTHON) is missing:' \
+			'install it (Debian, Ubuntu: apt install python3-venv) and try again.' >&2; exit 1; }
+	@echo 'Making the virtual environment .venv'
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+$(INSTALLED): pyproject.toml constraints.txt | $(MADE)
+	@echo 'Installing Penstock into .venv'
+	@$(PIP_INSTALL) -e .
+	@touch $@
+
+$(INSTALLED_DEV): pyproject.toml constraints.txt | $(MADE)
+	@echo 'Installing Penstock and what its tests need into .venv'
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $(INSTALLED) $@
