@@ -20,7 +20,7 @@ CODE := $(wildcard src tests tools bench examples)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test fmt fmt-check lint type java unit interop chaos fuzz bench docs clean
+.PHONY: help run test fmt fmt-check lint type java unit interop chaos fuzz bench docs picture clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -28,7 +28,7 @@ help:  ## list the commands
 
 run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in DATA_DIR (./penstock-data)
 	@echo 'When the node is ready, publish and read the first message in another terminal:'
-	@echo '  echo "hello, world" | $(BIN)/penstock topic produce greetings -b $(LISTEN)'
+	@echo '  echo "hello, world" | $(BIN)/penstock topic produce greetings --create -b $(LISTEN)'
 	@echo '  $(BIN)/penstock topic consume greetings -b $(LISTEN)'
 	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
@@ -65,18 +65,17 @@ chaos: $(INSTALLED_DEV)  ## kill -9 and failing disks under load
 fuzz: $(INSTALLED_DEV)  ## random input to codec and connection for FUZZ_SECONDS (600)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest --timeout=0 -n $(JOBS) -k fuzz tests
 
-bench: $(INSTALLED)  ## measure publishing, consuming, latency, start and memory of a node of its own
-	$(BIN)/penstock bench produce --start
-	$(BIN)/penstock bench consume --start
-	$(BIN)/penstock bench latency --start
-	$(BIN)/penstock bench startup
-	$(BIN)/penstock bench idle
+bench: $(INSTALLED)  ## measure publishing, consuming, latency, start and memory; results in build/bench
+	$(BIN)/python bench/run.py
 
 docs: $(INSTALLED)  ## write anew the pages that are generated from the code
 	$(BIN)/python -m penstock.config.settings_doc > docs/settings.md.new
 	mv docs/settings.md.new docs/settings.md
-	$(BIN)/python -m penstock.api.support_doc > docs/protocol-support.md.new
+	$(BIN)/python -m penstock.wire.support_doc penstock.api.handlers > docs/protocol-support.md.new
 	mv docs/protocol-support.md.new docs/protocol-support.md
+
+picture: $(INSTALLED)  ## draw the picture of the README anew
+	$(BIN)/python tools/picture.py
 
 clean:  ## remove what was installed, built and cached; the data of `make run` stays
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,141 @@
+"""Fixtures for tests that talk to a running broker.
+
+`--target penstock` (the default) runs them against Penstock, `--target kafka` against Apache Kafka,
+so that every expectation can be shown to be what Kafka does. `node` is one broker per test process,
+shared by all tests of it, which therefore use topics of their own (`topic`); `fresh_node` makes
+brokers for one test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from support import reference
+from support.helpers import TopicMaker
+from support.node import NodeProcess
+from support.process import BrokerProcess
+from support.reference import KafkaProcess
+
+# Topics are made by the tests, on purpose; a typo in one must not make a topic.
+SHARED_SETTINGS = {"auto.create.topics.enable": "false"}
+
+NodeMaker = Callable[..., BrokerProcess]
+_topic_numbers = itertools.count(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--target",
+        choices=("penstock", "kafka"),
+        default="penstock",
+        help="the broker that the interop tests talk to",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # Tests that share one JVM stay together in one worker.
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"
+    config.addinivalue_line("markers", "penstock_only: what Kafka does not promise or does not do")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    on_kafka = config.getoption("--target") == "kafka"
+    reason = reference.missing()
+    for item in items:
+        if reason is not None and (on_kafka or item.get_closest_marker("java")):
+            item.add_marker(pytest.mark.skip(reason=reason))
+        if on_kafka and item.get_closest_marker("penstock_only"):
+            item.add_marker(pytest.mark.skip(reason="only Penstock does this"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed:
+        for value in getattr(item, "funcargs", {}).values():
+            for broker in value if isinstance(value, list) else [value]:
+                if isinstance(broker, BrokerProcess):
+                    report.sections.append((f"log of {broker.KIND}", broker.log_tail()))
+
+
+def _make(kind: str, root: Path, settings: dict[str, str]) -> BrokerProcess:
+    return (KafkaProcess if kind == "kafka" else NodeProcess)(root, settings)
+
+
+@pytest.fixture(scope="session")
+def target(request: pytest.FixtureRequest) -> str:
+    """Which broker the interop tests talk to."""
+    return str(request.config.getoption("--target"))
+
+
+@pytest.fixture(scope="session")
+def shared_node(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with _make(target, tmp_path_factory.mktemp("node"), SHARED_SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def node(shared_node: BrokerProcess) -> BrokerProcess:
+    """The broker that every test of this process shares; it is never stopped by a test."""
+    assert shared_node.running, "the shared broker has died:\n" + shared_node.log_tail()
+    return shared_node
+
+
+@pytest.fixture(scope="session")
+def kafka(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Apache Kafka as the referee, whatever the target is."""
+    with _make("kafka", tmp_path_factory.mktemp("kafka"), SHARED_SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def brokers() -> Iterator[list[BrokerProcess]]:
+    """Every broker that this test has started, for the report and the clean-up."""
+    made: list[BrokerProcess] = []
+    yield made
+    for broker in made:
+        broker.kill()
+
+
+@pytest.fixture
+def fresh_node(target: str, tmp_path: Path, brokers: list[BrokerProcess]) -> NodeMaker:
+    """Starts a broker for this test alone: `fresh_node(settings={...}, root=..., name=...)`."""
+
+    def make(
+        *, settings: dict[str, str] | None = None, root: Path | None = None, name: str = "fresh"
+    ) -> BrokerProcess:
+        broker = _make(target, root or tmp_path / name, SHARED_SETTINGS | (settings or {}))
+        brokers.append(broker)
+        return broker.start()
+
+    return make
+
+
+@pytest.fixture
+def topic_name() -> Callable[[], str]:
+    """Names that no other test uses."""
+    return lambda: f"t-{os.getpid()}-{next(_topic_numbers)}"
+
+
+@pytest.fixture
+def topic(node: BrokerProcess, topic_name: Callable[[], str]) -> TopicMaker:
+    """Makes topics on the shared broker: `topic(partitions=1, config={...})` returns the name."""
+    return TopicMaker(node, topic_name)
+
+
+@pytest.fixture(scope="session")
+def broker_maker(target: str) -> Callable[[Path], BrokerProcess]:
+    """Makes, but does not start, a broker of the target's kind: `broker_maker(root)`."""
+    return lambda root: _make(target, root, SHARED_SETTINGS)

@@ -1,0 +1,72 @@
+"""The command line as people and scripts run it: a child process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from support.process import BrokerProcess
+
+COMMAND_SECONDS_MAX = 60
+PENSTOCK = [sys.executable, "-m", "penstock.cli"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.out)
+
+    def json_lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def sentence(self) -> str:
+        """The error, which must be one line without a traceback."""
+        assert self.code != 0, self
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("error: "), self.err
+        return lines[0].removeprefix("error: ")
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run_at() -> Run:
+    """Runs `penstock ARGS` with a bootstrap address in the environment."""
+
+    def run(bootstrap: str, *args: str, stdin: str | bytes = b"") -> Ended:
+        done = subprocess.run(
+            [*PENSTOCK, *args],
+            input=stdin.encode() if isinstance(stdin, str) else stdin,
+            capture_output=True,
+            timeout=COMMAND_SECONDS_MAX,
+            env={**os.environ, "PENSTOCK_BOOTSTRAP": bootstrap},
+            check=False,
+        )
+        ended = Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+        assert "Traceback" not in ended.err, ended.err
+        return ended
+
+    return run
+
+
+@pytest.fixture
+def run(node: BrokerProcess, run_at: Run) -> Run:
+    """Runs `penstock ARGS` against the shared broker."""
+    return lambda *args, **options: run_at(node.bootstrap, *args, **options)

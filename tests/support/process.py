@@ -1,0 +1,174 @@
+"""A broker under test as a child process: ports, start, ready, stop, kill, restart, readings.
+
+`BrokerProcess` holds what Penstock and Apache Kafka have in common; `node.py` and `reference.py`
+say how each is started and when it is ready. The object belongs to one thread; its log file is
+shared by every start of the same data directory, so that a failure after a restart shows the whole
+story.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
+LOG_TAIL_BYTES = 6_000
+
+# Below the range from which the kernel takes outgoing ports: while a killed node is down, no
+# client's own connection can take the port that the node will want back.
+PORTS = range(29_200, 32_768)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError(f"no free port between {PORTS.start} and {PORTS.stop - 1}")
+
+
+class BrokerProcess:
+    """One broker on 127.0.0.1; subclasses give `command` and `is_ready`."""
+
+    KIND = "broker"
+    CLEAN_EXIT_CODES: tuple[int, ...] = (0,)
+
+    def __init__(self, root: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.root = root
+        self.data_dir = root / "data"
+        self.log_path = root / "node.log"
+        self.out_path = root / "node.out"
+        self.settings = dict(settings or {})
+        self.host = "127.0.0.1"
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        root.mkdir(parents=True, exist_ok=True)
+
+    # What the two kinds differ in
+
+    def command(self) -> list[str]:
+        """The command line that starts the broker."""
+        raise NotImplementedError
+
+    def is_ready(self) -> bool:
+        """Whether this start of the broker serves requests."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the process."""
+        return dict(os.environ)
+
+    # Life
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.KIND} was never started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Self:
+        """Starts the process and waits until it serves."""
+        assert not self.running, f"{self.KIND} runs already"
+        with self.log_path.open("ab") as log, self.out_path.open("wb") as out:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                env=self.environment(),
+            )
+        self._wait_ready()
+        return self
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not self.is_ready():
+            if not self.running:
+                raise AssertionError(f"{self.KIND} died while starting:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"{self.KIND} is not ready in time:\n{self.log_tail()}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """SIGTERM; the process has to end by itself, with the exit code of a clean stop."""
+        assert self._process is not None
+        if self.running:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"{self.KIND} did not stop within {STOP_SECONDS_MAX:.0f} s:\n{self.log_tail()}"
+            ) from None
+        assert code in self.CLEAN_EXIT_CODES, f"{self.KIND} ended with {code}:\n{self.log_tail()}"
+
+    def kill(self) -> None:
+        """SIGKILL: the process gets no chance to finish anything."""
+        if self._process is not None and self.running:
+            self._process.kill()
+        if self._process is not None:
+            self._process.wait(STOP_SECONDS_MAX)
+
+    def restart(self) -> None:
+        """A clean stop and a start on the same directory and port."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    # Readings
+
+    def out_text(self) -> str:
+        """What this start of the broker has written to stdout."""
+        return self.out_path.read_text(errors="replace") if self.out_path.exists() else ""
+
+    def log_tail(self) -> str:
+        """The end of what all starts have written to stderr."""
+        if not self.log_path.exists():
+            return ""
+        return self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the process."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_seconds(self) -> float:
+        """User and system time the process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def open_files(self) -> int:
+        """How many descriptors the process holds."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def partition_dir(self, topic: str, partition: int = 0) -> Path:
+        """The directory of one partition's log."""
+        return self.data_dir / f"{topic}-{partition}"

@@ -1,0 +1,124 @@
+"""What people type: times, places, pairs, sizes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cli.errors import EXIT_USAGE, CliError, did_you_mean
+from penstock.cli.values import (
+    EPOCH_MS_MIN,
+    Place,
+    Position,
+    parse_headers,
+    parse_pairs,
+    parse_position,
+    parse_size,
+    parse_time_ms,
+    time_text,
+)
+
+NOW = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-31T12:00:00Z", 1_769_860_800_000),
+        ("2026-01-31T12:00:00.250+00:00", 1_769_860_800_250),
+        ("2026-01-31T13:00:00+01:00", 1_769_860_800_000),
+        ("-250ms", NOW - 250),
+        ("-90s", NOW - 90_000),
+        ("-15m", NOW - 900_000),
+        ("-1h", NOW - 3_600_000),
+        ("-7d", NOW - 7 * 86_400_000),
+        ("-2w", NOW - 14 * 86_400_000),
+        ("1769860800000", 1_769_860_800_000),
+    ],
+)
+def test_times(text: str, expected: int) -> None:
+    assert parse_time_ms(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "-1y", "1h", "-h", "2026-13-01", "12:99"])
+def test_what_is_no_time_is_refused_with_the_forms(text: str) -> None:
+    with pytest.raises(CliError, match="is not a time: write it as ISO 8601") as refused:
+        parse_time_ms(text, NOW)
+    assert refused.value.exit_code == EXIT_USAGE
+
+
+@given(st.integers(0, 4_000_000_000_000))
+def test_a_time_survives_its_text(timestamp: int) -> None:
+    assert parse_time_ms(time_text(timestamp), NOW) == timestamp
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("beginning", Position(Place.BEGINNING)),
+        ("end", Position(Place.END)),
+        ("0", Position(Place.OFFSET, 0)),
+        (str(EPOCH_MS_MIN - 1), Position(Place.OFFSET, EPOCH_MS_MIN - 1)),
+        (str(EPOCH_MS_MIN), Position(Place.TIME, EPOCH_MS_MIN)),
+        ("-10", Position(Place.LAST, 10)),
+        ("-10s", Position(Place.TIME, NOW - 10_000)),
+        ("2026-01-31T12:00:00Z", Position(Place.TIME, 1_769_860_800_000)),
+    ],
+)
+def test_places(text: str, expected: Position) -> None:
+    assert parse_position(text, NOW) == expected
+
+
+def test_what_is_no_place_is_refused() -> None:
+    with pytest.raises(CliError, match="'middle' is not a place in a topic: write beginning, end"):
+        parse_position("middle", NOW)
+
+
+def test_pairs_keep_everything_after_the_first_equals_sign() -> None:
+    assert parse_pairs(["a=1", "b=x=y", " c =", "a=1"], "setting") == {
+        "a": "1",
+        "b": "x=y",
+        "c": "",
+    }
+
+
+@pytest.mark.parametrize("item", ["novalue", "=1", ""])
+def test_what_is_no_pair_is_refused(item: str) -> None:
+    with pytest.raises(CliError, match="is not a setting: write it as key=value"):
+        parse_pairs([item], "setting")
+
+
+def test_a_key_with_two_values_is_refused() -> None:
+    with pytest.raises(CliError, match="'a' is given twice"):
+        parse_pairs(["a=1", "a=2"], "setting")
+
+
+def test_headers_may_repeat_a_key() -> None:
+    assert parse_headers(["k=1", "k=2=3"]) == [("k", b"1"), ("k", b"2=3")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("100", 100),
+        ("16K", 16_384),
+        ("1M", 1_048_576),
+        ("2MiB", 2_097_152),
+        ("1g", 1 << 30),
+    ],
+)
+def test_sizes(text: str, expected: int) -> None:
+    assert parse_size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1T", "big", "1.5M"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(CliError, match="is not a size"):
+        parse_size(text)
+
+
+def test_suggestions_are_made_only_when_something_is_close() -> None:
+    assert did_you_mean("ordrs", ["orders", "payments"]) == " (did you mean orders?)"
+    assert did_you_mean("zebra", ["orders", "payments"]) == ""
