@@ -11,11 +11,16 @@ outside it. A file that is closed while pinned is closed by its last unpin.
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 from collections import OrderedDict
+from collections.abc import Iterable
 from threading import Lock
 
 from penstock.log.limits import OPEN_FILES_MAX
+
+logger = logging.getLogger("penstock.log")
 
 TMP_SUFFIX = ".tmp"
 """Ends the name of a file that is being written and not yet put in its place."""
@@ -157,6 +162,21 @@ def write_all(fd: int, data: bytes | bytearray | memoryview, position: int) -> N
     done = os.pwrite(fd, data, position)
     while done < len(data):
         done += os.pwrite(fd, memoryview(data)[done:], position + done)
+
+
+def remove_paths(paths: Iterable[str]) -> None:
+    """Remove files and directory trees, in any thread: giving back a gigabyte takes its time.
+
+    What cannot be removed is logged and left for the next start.
+    """
+    for path in paths:
+        try:
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                unlink_if_exists(path)
+        except OSError as e:
+            logger.error("cannot remove %s: %s", path, e)
 
 
 def unlink_if_exists(path: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.log.checkpoints import PARTITION_METADATA
 from penstock.log.files import LogFile, fsync_dir, fsync_path
-from penstock.log.limits import INDEX_FLUSH_BATCHES
+from penstock.log.limits import INDEX_FLUSH_BATCHES, UNFLUSHED_BATCHES_MAX
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -63,6 +63,19 @@ class FlushTask:
     def _unpin(self) -> None:
         for file in self._data:
             file.unpin()
+
+
+def flush_is_due(log: Log, now_ms: int) -> bool:
+    """Whether a setting, a closed segment or the length of a recovery asks for a flush."""
+    unflushed = log.unflushed_messages
+    if not unflushed:
+        return False
+    return (
+        unflushed >= log.config.flush_messages
+        or now_ms - log.last_flush_ms >= log.config.flush_ms
+        or log.rolled_unflushed
+        or log.batches_unindexed >= UNFLUSHED_BATCHES_MAX
+    )
 
 
 def flush_task(log: Log) -> FlushTask:

@@ -35,9 +35,9 @@ class WriteHealth:
         if self.failure is not None and now_ms < self._retry_at_ms:
             raise StorageError(f"{self.name} refuses writes: {self.failure}")
 
-    def fail(self, error: OSError, now_ms: int) -> StorageError:
+    def fail(self, error: Exception, now_ms: int) -> StorageError:
         """Refuse writes until the pause is over; the error to raise."""
-        what = f"{error.strerror or error}"
+        what = (isinstance(error, OSError) and error.strerror) or str(error)
         if self.failure is None:
             logger.error("log %s refuses writes, reads go on: %s", self.name, what)
         self.failure = what

@@ -62,7 +62,7 @@ class IndexCache:
 class _Index:
     """What the offset and the time index share: a file of fixed-size entries, read on first use."""
 
-    __slots__ = ("_loaded", "_written", "base_offset", "cache", "entries", "path")
+    __slots__ = ("_held", "_loaded", "_written", "base_offset", "cache", "entries", "path")
 
     ENTRY_SIZE = 0
 
@@ -73,6 +73,17 @@ class _Index:
         self.entries = 0
         self._written = 0
         self._loaded = False
+        self._held = False
+
+    def hold(self) -> None:
+        """Load the entries and keep them in memory: the segment is being written to."""
+        if not self._loaded:
+            self.load()
+        self._held = True
+
+    def let_go(self) -> None:
+        """The entries may be dropped from memory again."""
+        self._held = False
 
     def load(self) -> None:
         """Bring the entries into memory; a missing file has none."""
@@ -90,8 +101,8 @@ class _Index:
         self._loaded = True
 
     def unload(self) -> None:
-        """Free the memory; nothing happens while entries are unwritten."""
-        if self._loaded and self._written == self.entries:
+        """Free the memory; nothing happens while entries are unwritten or held."""
+        if self._loaded and not self._held and self._written == self.entries:
             self._loaded = False
             self._parse(b"")
 

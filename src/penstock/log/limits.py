@@ -11,8 +11,10 @@ INDEX_CACHE_BYTES_MAX = 64 * 1024 * 1024
 WRITE_RETRY_PAUSE_MS = 1_000
 """A log whose disk refused a write refuses further ones for this long, then tries again."""
 
-JOIN_BYTES_MAX = 64 * 1024
-"""Staged batches up to this size in all are joined and written by one `pwrite`."""
+JOIN_BYTES_PER_BUFFER_MAX = 1_024
+"""Buffers no larger than this on average are joined for one `pwrite`, which is then quicker than
+`pwritev` (measured: the vector costs about 50 ns a buffer, the copy about 0.1 ns a byte).
+"""
 
 IOV_MAX = 1_024
 """Buffers that one `pwritev` takes (the kernel's limit)."""

@@ -9,9 +9,8 @@ and gives them offsets, `write_staged` writes all that is staged. If the write f
 staged is forgotten, the file is cut back to its last good end, and the log refuses writes
 (`failure`) until a pause is over; then the next write tries again. Reads go on throughout.
 
-Invariants: log_start_offset <= recovery_point' <= log_end_offset where recovery_point' is the
-recovery point raised to the log start; batches lie in offset order without overlap; nothing above
-`log_end_offset` is visible; no batch below the recovery point is ever cut except by `truncate_to`.
+Invariants: batches lie in offset order without overlap; nothing above `log_end_offset` is visible;
+what lies below `recovery_point` is durable and is never cut except by `truncate_to`.
 
 Owned by the loop's thread. Only `LogSlice.read` and `FlushTask.run` may run elsewhere.
 """
@@ -28,10 +27,9 @@ from penstock.config.log_config import LogConfig
 from penstock.log import replacement, retention, time_lookup, truncation
 from penstock.log.environment import LogEnvironment
 from penstock.log.epoch_cache import LeaderEpochFileCache
-from penstock.log.flush import FlushTask, flush_task
+from penstock.log.flush import FlushTask, flush_is_due, flush_task
 from penstock.log.health import WriteHealth
 from penstock.log.index import AbortedTxn
-from penstock.log.limits import UNFLUSHED_BATCHES_MAX
 from penstock.log.log_segments import LogSegments
 from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
 from penstock.log.roll import RollPolicy
@@ -50,6 +48,7 @@ class Log:
 
     __slots__ = (
         "_config",
+        "_corruption",
         "_env",
         "_now_ms",
         "_roll_policy",
@@ -105,6 +104,7 @@ class Log:
         """Batches since indexes and producer state were last written."""
         self.messages_in = 0
         self.corrupt_reads = 0
+        self._corruption = ""
         self._env = env
         self._now_ms = self.last_flush_ms = env.clock.now_ms()
         self.deleted_segments: list[tuple[int, LogSegment]] = []
@@ -145,17 +145,7 @@ class Log:
 
     def flush_is_due(self, now_ms: int) -> bool:
         """Whether `flush.messages`, `flush.ms`, a roll or the time of a recovery asks for it."""
-        unflushed = self.unflushed_messages
-        if not unflushed:
-            return False
-        config = self._config
-        late = now_ms - self.last_flush_ms >= config.flush_ms
-        return (
-            late
-            or unflushed >= config.flush_messages
-            or self.rolled_unflushed
-            or self.batches_unindexed >= UNFLUSHED_BATCHES_MAX
-        )
+        return flush_is_due(self, now_ms)
 
     # Appending
 
@@ -234,7 +224,7 @@ class Log:
                 self._write_rolling()
             for txn in self.producers.commit(end):
                 self._complete(txn)
-        except OSError as e:
+        except (OSError, CorruptRecord) as e:
             raise self._write_failed(e) from e
         self.log_end_offset = end
         self.messages_in += end - first
@@ -264,7 +254,7 @@ class Log:
                 self._roll_at(base_offset)
             self.segments.active.append(pair, size, [batch], base_offset, policy.index_interval)
 
-    def _write_failed(self, error: OSError) -> StorageError:
+    def _write_failed(self, error: Exception) -> StorageError:
         """Forget what was staged and cut back what was written of it."""
         failure = self._fail(error)
         self.health.failed_appends += 1
@@ -286,7 +276,7 @@ class Log:
             self.health.fail_for_good(f"a failed write could not be cut back: {e}")
         return failure
 
-    def _fail(self, error: OSError) -> StorageError:
+    def _fail(self, error: Exception) -> StorageError:
         return self.health.fail(error, self._env.clock.now_ms())
 
     def _expect_nothing_staged(self) -> None:
@@ -343,6 +333,9 @@ class Log:
             return None
         try:
             return self._slice(offset, max_bytes, up_to_offset, min_one)
+        except CorruptRecord as e:
+            self._on_corrupt(e)
+            raise
         except OSError as e:
             raise StorageError(f"cannot read {self.name} at offset {offset}: {e}") from e
 
@@ -369,7 +362,10 @@ class Log:
 
     def _on_corrupt(self, error: CorruptRecord) -> None:
         self.corrupt_reads += 1
-        logger.error("log %s holds damaged data, which is not served: %s", self.name, error)
+        if str(error) != self._corruption:
+            # Once, however often it is asked for.
+            self._corruption = str(error)
+            logger.error("log %s holds damaged data, which is not served: %s", self.name, error)
 
     def offset_for_timestamp(self, timestamp: int) -> time_lookup.TimestampOffset | None:
         """The first record whose timestamp is at or above `timestamp`."""
@@ -398,13 +394,7 @@ class Log:
 
     def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTxn]:
         """The aborted transactions that overlap [fetch_offset, upper_bound)."""
-        found: list[AbortedTxn] = []
-        for segment in self.segments.from_offset(fetch_offset):
-            txns, complete = segment.txn_index.collect(fetch_offset, upper_bound)
-            found += txns
-            if complete:
-                break
-        return found
+        return self.segments.aborted_transactions(fetch_offset, upper_bound)
 
     # Flushing
 
@@ -466,9 +456,9 @@ class Log:
         """Apply retention by time, size and log start; the number of segments that go."""
         return retention.delete_old_segments(self, now_ms)
 
-    def remove_deleted(self, now_ms: int) -> int:
-        """Remove files whose `file.delete.delay.ms` is over; how many segments still wait."""
-        return retention.remove_deleted(self, now_ms)
+    def due_deletions(self, now_ms: int) -> list[str]:
+        """Files whose `file.delete.delay.ms` is over; removing them is the caller's duty."""
+        return retention.due_deletions(self, now_ms) if self.deleted_segments else []
 
     def replace_segments(self, new_base_offsets: list[int], old_base_offsets: list[int]) -> None:
         """Swap compacted segments (`.cleaned` files) in for the ones they were made from."""
@@ -493,9 +483,7 @@ class Log:
 
     def release(self) -> None:
         """Give back descriptors and memory without writing anything."""
-        for segment in self.segments:
-            segment.close()
-        for _, segment in self.deleted_segments:
+        for segment in (*self.segments, *(s for _, s in self.deleted_segments)):
             segment.close()
 
     def move_to(self, log_dir: str) -> None:

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from penstock.base.errors import invariant
+from penstock.log.index import AbortedTxn
 from penstock.log.segment import LogSegment
 
 
@@ -60,6 +61,16 @@ class LogSegments:
     def from_offset(self, offset: int) -> list[LogSegment]:
         """The segment in which `offset` would lie and all after it."""
         return self._segments[self.floor_index(offset) :]
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTxn]:
+        """The aborted transactions that overlap [fetch_offset, upper_bound)."""
+        found: list[AbortedTxn] = []
+        for segment in self.from_offset(fetch_offset):
+            txns, complete = segment.txn_index.collect(fetch_offset, upper_bound)
+            found += txns
+            if complete:
+                break
+        return found
 
     def end_of(self, i: int, log_end_offset: int) -> int:
         """The offset at which segment `i` ends."""

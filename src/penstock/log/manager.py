@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator
 
 from penstock.base.errors import CorruptRecord, StorageError
@@ -34,7 +33,7 @@ from penstock.log.checkpoints import (
     write_partition_metadata,
 )
 from penstock.log.environment import LogEnvironment
-from penstock.log.files import fsync_dir, unlink_if_exists
+from penstock.log.files import fsync_dir, remove_paths, unlink_if_exists
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log
 
@@ -193,7 +192,6 @@ class LogManager:
                 log.move_to(path)
             else:
                 os.rename(self._dir(tp), path)
-            fsync_dir(self.data_dir)
         except OSError as e:
             raise StorageError(f"cannot delete {tp}: {e}") from e
         self._known.discard(tp)
@@ -257,37 +255,55 @@ class LogManager:
         """The logs that `flush.ms`, `flush.messages` or a roll want flushed."""
         return [log for log in self._logs.values() if log.flush_is_due(now_ms)]
 
-    def delete_pass(self, now_ms: int) -> int:
-        """Remove the files whose delay is over; how many deletions still wait."""
-        waiting = []
+    def due_deletions(self, now_ms: int) -> list[str]:
+        """Files and directories whose delay is over, for `remove_paths` in any thread."""
+        waiting, paths = [], []
         for due, path, log in self._doomed:
             if due > now_ms:
                 waiting.append((due, path, log))
                 continue
             if log is not None:
                 log.release()
-            shutil.rmtree(path, ignore_errors=True)
-            if os.path.exists(path):
-                logger.error("cannot remove %s yet, trying again", path)
-                waiting.append((now_ms, path, None))
+            paths.append(path)
         self._doomed = waiting
-        return len(waiting) + sum(log.remove_deleted(now_ms) for log in self._logs.values())
+        for log in self._logs.values():
+            paths += log.due_deletions(now_ms)
+        return paths
 
-    def checkpoint(self) -> None:
-        """Write recovery points and log starts that have changed since they were last written."""
+    def delete_pass(self, now_ms: int) -> int:
+        """Remove what is due, here and now; how many deletions still wait."""
+        remove_paths(self.due_deletions(now_ms))
+        return len(self._doomed) + sum(len(log.deleted_segments) for log in self._logs.values())
+
+    def checkpoint_task(self) -> Callable[[], None]:
+        """Note recovery points and log starts; what is returned writes them, in any thread.
+
+        One such task at a time: they write the same files.
+        """
         for tp, log in self._logs.items():
             self._note(tp, log)
-        for name, offsets in (
-            (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
-            (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
-        ):
-            if self._checkpointed.get(name) == offsets:
-                continue
+        due = {
+            name: dict(offsets)
+            for name, offsets in (
+                (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
+                (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
+            )
+            if self._checkpointed.get(name) != offsets
+        }
+
+        def write() -> None:
             try:
-                write_checkpoint(os.path.join(self.data_dir, name), offsets)
+                for name, offsets in due.items():
+                    write_checkpoint(os.path.join(self.data_dir, name), offsets)
+                    self._checkpointed[name] = offsets
             except OSError as e:
                 raise StorageError(f"cannot write checkpoints in {self.data_dir}: {e}") from e
-            self._checkpointed[name] = dict(offsets)
+
+        return write
+
+    def checkpoint(self) -> None:
+        """Write recovery points and log starts if they have changed, here and now."""
+        self.checkpoint_task()()
 
     def _note(self, tp: TopicPartition, log: Log) -> None:
         self._recovery_points[tp] = log.recovery_point

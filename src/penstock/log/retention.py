@@ -45,16 +45,18 @@ def remove_segments(log: Log, segments: list[LogSegment], now_ms: int) -> None:
         log.deleted_segments.append((due, segment))
 
 
-def remove_deleted(log: Log, now_ms: int) -> int:
-    """Remove the files that are due; the number of segments still waiting."""
-    waiting = []
+def due_deletions(log: Log, now_ms: int) -> list[str]:
+    """The files whose delay is over, closed and ready to be removed; they are forgotten here."""
+    waiting: list[tuple[int, LogSegment]] = []
+    paths: list[str] = []
     for due, segment in log.deleted_segments:
         if due <= now_ms:
-            segment.delete()
+            segment.close()
+            paths += segment.paths()
         else:
             waiting.append((due, segment))
     log.deleted_segments = waiting
-    return len(waiting)
+    return paths
 
 
 def _below_log_start(log: Log) -> int:

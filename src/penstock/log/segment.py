@@ -23,7 +23,7 @@ from penstock.log.index import IndexCache, OffsetIndex, TimeIndex, TransactionIn
 from penstock.log.limits import (
     INDEX_INTERVAL_BYTES_REBUILT,
     IOV_MAX,
-    JOIN_BYTES_MAX,
+    JOIN_BYTES_PER_BUFFER_MAX,
     SCAN_CHUNK_BYTES,
 )
 from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, parse_header
@@ -72,6 +72,7 @@ class LogSegment:
         "_first_timestamp",
         "_max_timestamp",
         "_max_timestamp_offset",
+        "_ready_to_write",
         "_tail_is_dirty",
         "base_offset",
         "created_ms",
@@ -115,6 +116,7 @@ class LogSegment:
         self._max_timestamp: int | None = None if size else NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
         self._tail_is_dirty = False
+        self._ready_to_write = False
 
     @classmethod
     def create(
@@ -214,13 +216,15 @@ class LogSegment:
         interval: int,
     ) -> None:
         """Write `batches` at the end; on OSError the file is as long as before."""
+        if not self._ready_to_write:
+            self._prepare()
         start = self.size
         fd = self.file.pin()
         try:
             if self._tail_is_dirty:
                 os.ftruncate(fd, start)
                 self._tail_is_dirty = False
-            if total <= JOIN_BYTES_MAX:
+            if total <= JOIN_BYTES_PER_BUFFER_MAX * len(buffers):
                 data = b"".join(buffers)
                 if os.pwrite(fd, data, start) != total:
                     write_all(fd, data, start)
@@ -233,6 +237,13 @@ class LogSegment:
             self.file.unpin()
         self.hint_offset, self.hint_position = first_offset, start
         self._account(batches, start, interval)
+
+    def _prepare(self) -> None:
+        """Load what an append changes, so that nothing can fail once the data is written."""
+        _ = self.max_timestamp
+        self.offset_index.hold()
+        self.time_index.hold()
+        self._ready_to_write = True
 
     def _cut_back(self, fd: int) -> None:
         try:
@@ -278,7 +289,12 @@ class LogSegment:
         for header in self.headers():
             self.index_batch(header, position, interval)
             position += header.size
-        self.on_become_inactive()
+        self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
+        try:
+            self.flush_indexes()
+        except OSError as e:
+            # They are in memory, and a full disk must not keep anyone from reading.
+            logger.warning("cannot write the indexes of %s: %s", self.file.path, e)
 
     def rewind_to(self, offset: int) -> int:
         """Take the indexes back to `offset`, trusting the data below it; the position of the rest.
@@ -288,17 +304,23 @@ class LogSegment:
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
-        place = self._hop(self.offset_index.last_entry()[1], offset - 1)
-        if place is None:
-            raise self._corrupt(self.size, f"the file ends before offset {offset - 1}")
+        indexed, start = self.offset_index.last_entry()
+        first = self._hop(start, self.base_offset)
+        place = self._hop(start, offset - 1)
+        if first is None or place is None or (start and first.last_offset != indexed):
+            raise self._corrupt(start, f"the way to offset {offset - 1} is not clear")
         position = place.position
         if place.base_offset < offset:
             position += place.size
         if position > self.size:
             raise self._corrupt(place.position, "the file ends in the middle of a batch")
         whole, self.size = self.size, position
-        self._restore_max_timestamp()
-        self.size = whole
+        try:
+            if not self._bears_out(*self.time_index.peek_last()):
+                self.rebuild_indexes(INDEX_INTERVAL_BYTES_REBUILT)
+            self._restore_max_timestamp()
+        finally:
+            self.size = whole
         self._bytes_since_index = 0
         return position
 
@@ -307,6 +329,9 @@ class LogSegment:
         if self.size:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.flush_indexes()
+        self.offset_index.let_go()
+        self.time_index.let_go()
+        self._ready_to_write = False
 
     def flush_indexes(self) -> None:
         self.offset_index.flush()
