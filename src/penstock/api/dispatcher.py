@@ -47,8 +47,10 @@ class Dispatcher:
             client_id = None
             position = _HEADER.size
             if client_id_size >= 0:
-                client_id = str(frame[position : position + client_id_size], "utf-8")
                 position += client_id_size
+                if position > len(frame):
+                    raise ValueError("the client id reaches beyond the frame")
+                client_id = str(frame[_HEADER.size : position], "utf-8")
             api = APIS.get(key)
             if api is None:
                 connection.refuse(f"there is no API {key} here")

@@ -50,7 +50,7 @@ def fetch(broker: Broker, exchange: Exchange, frame: memoryview, position: int) 
         return
     params = FetchParams(
         request.max_wait_ms,
-        request.min_bytes,
+        min(request.min_bytes, request.max_bytes),
         request.max_bytes,
         read_committed=request.isolation_level == READ_COMMITTED,
     )

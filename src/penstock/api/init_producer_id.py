@@ -8,7 +8,7 @@ id, as in Kafka.
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.broker.broker import Broker
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -19,4 +19,8 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     if request.body.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
+    try:
+        producer_id = await broker.producer_ids.next()
+    except ApiError as e:
+        return InitProducerIdResponse(error_code=e.code, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -116,22 +116,28 @@ class BatchRules:
             )
 
     def _rewritten(self, header: BatchHeader, records: memoryview, now_ms: int) -> Batch:
-        if self._walk_all:
+        data: memoryview | bytes = records
+        attributes, max_timestamp = header.attributes, header.max_timestamp
+        repack = self._compression is not None and self._compression != header.compression
+        if self._walk_all or repack:
             inside = read_records(records)
             if self._keys_needed and any(record.key is None for record in inside):
                 raise ApiError(
                     ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key"
                 )
-        data: memoryview | bytes = records
-        if self._compression is not None and self._compression != header.compression:
+            max_timestamp = max(record.timestamp for record in inside)
+        if repack and self._compression is not None:
             data = recompress(records, self._compression, self._level)
             header = parse_header(data)
+            attributes = header.attributes
         if self._log_append_time:
+            attributes, max_timestamp = attributes | _LOG_APPEND_TIME, now_ms
+        if (attributes, max_timestamp) != (header.attributes, header.max_timestamp):
             stamped = bytearray(data)
-            header = rewrite_header(
-                stamped, attributes=header.attributes | _LOG_APPEND_TIME, max_timestamp=now_ms
-            )
+            header = rewrite_header(stamped, attributes=attributes, max_timestamp=max_timestamp)
             data = bytes(stamped)
+        if len(data) > self._size_max:
+            raise self._too_large(header)
         return Batch(header, data)
 
 

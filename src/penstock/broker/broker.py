@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from penstock.base.clock import Clock, Rng
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.broker.controller_driver import ControllerDriver
 from penstock.broker.fetch import Fetcher
 from penstock.broker.fetch_session import FetchSessionCache
@@ -148,7 +148,10 @@ class Broker:
 
     async def auto_create_topics(self, names: list[str]) -> dict[str, int]:
         """Create topics with the node's defaults; the error codes of those that were refused."""
-        response = await self.controller.submit(lambda c: c.auto_create_topics(names))
+        try:
+            response = await self.controller.submit(lambda c: c.auto_create_topics(names))
+        except ApiError as e:
+            return dict.fromkeys(names, int(e.code))
         return {t.name: t.error_code for t in response.topics if t.error_code != ErrorCode.NONE}
 
     async def _next_producer_ids(self) -> range:
@@ -179,8 +182,12 @@ class Broker:
 
     def log_start_moved(self, partition: Partition) -> None:
         """DeleteRecords has moved a log's start: whoever waits below it is told."""
-        self.fetcher.woken |= partition.fetch_waiters
+        partition.wake_all()
         self.fetcher.run_woken()
+
+    def end_waiting(self) -> None:
+        """The node stops: long polls are answered with what is there."""
+        self.fetcher.answer_all()
 
     async def stop(self) -> None:
         """Finish what is in flight; the logs are closed by their owner."""

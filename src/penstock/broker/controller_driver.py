@@ -16,6 +16,7 @@ restart has read it back. Owned by the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import deque
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from typing import TypeVar
 
 from penstock.base.clock import Clock, Rng
 from penstock.base.errors import ApiError, ErrorCode, StorageError, invariant
+from penstock.base.ids import Uuid
 from penstock.config.layers import BrokerSettings
 from penstock.config.log_config import LogConfig
 from penstock.log.files import write_atomically
@@ -38,6 +40,8 @@ from penstock.raft.quorum import Append, Effect, Quorum, WriteState
 from penstock.raft.state import FILE_NAME, QuorumState
 from penstock.wire.records import parse_header
 
+logger = logging.getLogger("penstock.broker")
+
 R = TypeVar("R")
 
 METADATA_LOG_CONFIG = LogConfig(cleanup_policy=frozenset(), retention_ms=-1)
@@ -49,6 +53,8 @@ class ControllerDriver:
         self, log: Log, settings: BrokerSettings, node_id: int, clock: Clock, rng: Rng
     ) -> None:
         self.committed = MetadataImage()
+        self.deleted_topics: set[Uuid] = set()
+        """The topics that the stored log deletes; their directories may have outlived them."""
         self.failure: str | None = None
         self._log = log
         self._clock = clock
@@ -104,7 +110,7 @@ class ControllerDriver:
         append = self._quorum.append([encode_record(r) for r in records], self._clock.now_ms())
         try:
             self._perform(append)
-        except StorageError as e:
+        except (StorageError, ApiError) as e:
             self._quorum.on_refused(append)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e)) from e
         self._controller.replay(records)
@@ -157,7 +163,11 @@ class ControllerDriver:
             self.committed.apply(records, delta)
             waiters.append(waiter)
         for listener in self._listeners:
-            listener(delta)
+            try:
+                listener(delta)
+            except Exception:
+                # The change is committed: whoever asked for it must hear so.
+                logger.exception("following a change of the metadata failed")
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -189,7 +199,9 @@ class ControllerDriver:
             while position < len(data):
                 header = parse_header(data, position)
                 records = decode_batch(data[position : position + header.size])
-                self.committed.apply(records, MetadataDelta())
+                delta = MetadataDelta()
+                self.committed.apply(records, delta)
+                self.deleted_topics |= delta.deleted_topics.keys()
                 self._controller.replay(records)
                 position += header.size
                 offset = header.last_offset + 1

@@ -20,6 +20,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError
 from penstock.broker.fetch_session import FetchContext, FetchPartition
@@ -27,7 +28,6 @@ from penstock.broker.partition import Partition
 from penstock.broker.replica_manager import ReplicaManager
 from penstock.log.slice import LogSlice
 from penstock.net.connection import Exchange
-from penstock.observe.logs import Alarm
 from penstock.wire.apis import ApiKey
 from penstock.wire.fetch_codec import (
     AbortedTransaction,
@@ -38,8 +38,13 @@ from penstock.wire.fetch_codec import (
 )
 from penstock.wire.produce_codec import TopicKey
 
+log = logging.getLogger("penstock.broker")
+
 READ_COMMITTED = 1
 COLD_READERS = 2
+
+Found: TypeAlias = "Records | CorruptRecord | StorageError"
+"""The records of a slice, or why they cannot be served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class FetchInFlight:
         "context",
         "exchange",
         "found",
+        "overdue",
         "params",
     )
 
@@ -71,11 +77,13 @@ class FetchInFlight:
         self.context = context
         self.params = params
         self.found = 0  # bytes the last look found
+        self.overdue = False  # to be answered now, however little there is
         self._timer: asyncio.TimerHandle | None = None
         self._bytes_in_when_parked: dict[Partition, int] = {}
 
     def park(self, loop: asyncio.AbstractEventLoop, partitions: list[Partition]) -> None:
         self.exchange.park()
+        self.exchange.on_abandoned = self.unpark
         self._timer = loop.call_later(self.params.max_wait_ms / 1000, self.end_of_wait)
         for partition in partitions:
             partition.fetch_waiters.add(self)
@@ -83,7 +91,7 @@ class FetchInFlight:
 
     def enough(self) -> bool:
         """Whether what came in since parking, with what was found then, is worth an answer."""
-        if self.params.min_bytes <= 1:
+        if self.params.min_bytes <= 1 or self.overdue:
             return True
         came = sum(p.log.bytes_in - then for p, then in self._bytes_in_when_parked.items())
         return self.found + came >= self.params.min_bytes
@@ -128,7 +136,6 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
         self._cold_readers = ThreadPoolExecutor(COLD_READERS, thread_name_prefix="cold-read")
-        self._alarm = Alarm(logging.getLogger("penstock.broker"))
         self.woken: set[FetchInFlight] = replicas.woken
         self.corrupt_reads = 0
         self.cold_reads = 0
@@ -148,10 +155,7 @@ class Fetcher:
 
     def answer(self, fetch: FetchInFlight) -> None:
         """Answer with what is there now."""
-        if not fetch.exchange.connection.closing:
-            self._read_and_answer(fetch, self._look(fetch))
-        else:
-            fetch.exchange.finish(None)
+        self._read_and_answer(fetch, self._look(fetch))
 
     def run_woken(self) -> None:
         """At the end of a turn: answer the parked fetches for which enough has come in."""
@@ -159,6 +163,12 @@ class Fetcher:
             fetch = self.woken.pop()
             if fetch.enough():
                 fetch.end_of_wait()
+
+    def answer_all(self) -> None:
+        """Answer every parked fetch with what is there."""
+        for partition in self._replicas.open_partitions():
+            partition.wake_all()
+        self.run_woken()
 
     def stop(self) -> None:
         self._cold_readers.shutdown()
@@ -178,7 +188,7 @@ class Fetcher:
             except ApiError as e:
                 look.error = e
             except CorruptRecord as e:
-                look.error = self._corrupt(look, e)
+                look.error = self._corrupt(e)
             except StorageError as e:
                 look.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
             if look.slice is not None:
@@ -211,7 +221,7 @@ class Fetcher:
     # -- reading and answering -----------------------------------------------------------------
 
     def _read_and_answer(self, fetch: FetchInFlight, looks: list[Look]) -> None:
-        records: list[Records | CorruptRecord | StorageError] = []
+        records: list[Found] = []
         for look in looks:
             try:
                 records.append(_read(look, nowait=True))
@@ -226,13 +236,22 @@ class Fetcher:
         work = self._loop.run_in_executor(
             self._cold_readers, lambda: [_read(look, nowait=False) for look in looks]
         )
-        work.add_done_callback(lambda done: self._answer(fetch, looks, done.result()))
+        work.add_done_callback(lambda done: self._cold_read_done(fetch, looks, done))
+
+    def _cold_read_done(
+        self, fetch: FetchInFlight, looks: list[Look], done: asyncio.Future[list[Found]]
+    ) -> None:
+        if done.exception() is None:
+            self._answer(fetch, looks, done.result())
+        else:
+            log.error("a read failed unexpectedly", exc_info=done.exception())
+            fetch.exchange.connection.abort()
 
     def _answer(
         self,
         fetch: FetchInFlight,
         looks: list[Look],
-        records: list[Records | CorruptRecord | StorageError],
+        records: list[Found],
     ) -> None:
         context = fetch.context
         topics: TopicData = []
@@ -257,13 +276,11 @@ class Fetcher:
             )
         )
 
-    def _partition_data(
-        self, look: Look, read: Records | CorruptRecord | StorageError
-    ) -> PartitionData:
+    def _partition_data(self, look: Look, read: Found) -> PartitionData:
         partition = look.partition
         index = look.wanted.index
         if isinstance(read, CorruptRecord):
-            look.error = self._corrupt(look, read)
+            look.error = self._corrupt(read)
         elif isinstance(read, StorageError):
             look.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(read))
         if look.error is not None or partition is None or isinstance(read, StorageError):
@@ -283,15 +300,12 @@ class Fetcher:
             read,
         )
 
-    def _corrupt(self, look: Look, error: CorruptRecord) -> ApiError:
-        self.corrupt_reads += 1
-        partition = look.partition
-        name = f"{partition.topic}-{partition.index}" if partition else "unknown"
-        self._alarm.raised(name, f"corrupt data in {name} is not served: {error}", partition=name)
+    def _corrupt(self, error: CorruptRecord) -> ApiError:
+        self.corrupt_reads += 1  # the log itself has said what and where
         return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
 
-def _read(look: Look, *, nowait: bool) -> Records | CorruptRecord | StorageError:
+def _read(look: Look, *, nowait: bool) -> Found:
     if look.slice is None:
         return b""
     try:

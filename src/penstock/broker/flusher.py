@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from penstock.base.errors import StorageError
+from penstock.base.errors import PenstockError, StorageError
 from penstock.broker.partition import Partition
 from penstock.log.flush import FlushTask
 
@@ -50,7 +50,7 @@ class Flusher:
         for partition in wanted:
             try:
                 tasks.append((partition, partition.log.flush_begin()))
-            except StorageError as e:
+            except PenstockError as e:
                 partition.flush_failed(str(e))
         await self._loop.run_in_executor(self._pool, _run_all, [task for _, task in tasks])
         self.rounds_total += 1

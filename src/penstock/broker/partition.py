@@ -127,7 +127,8 @@ class Partition:
         log = self.log
         if log.unflushed_messages >= log.config.flush_messages:
             self.flush_wanted = True
-            self.flusher.request(self)
+            if not log.health.for_good:
+                self.flusher.request(self)
         elif not self.flush_wanted:
             self.durable_offset = log.log_end_offset
         self._advance()
@@ -139,8 +140,11 @@ class Partition:
         self.settle()
 
     def flush_failed(self, message: str) -> None:
-        """The disk refused to keep what was written: those who wait for it are told."""
-        self.flush_wanted = False
+        """The disk refused to keep what was written: those who wait for it are told.
+
+        After a failed fsync nobody knows what the disk has: nothing more becomes durable here.
+        """
+        self.flush_wanted = self.log.health.for_good
         waiters, self._produce_waiters = self._produce_waiters, deque()
         for _, _, produce in waiters:
             produce.partition_failed(self, ErrorCode.KAFKA_STORAGE_ERROR, message)
@@ -169,4 +173,10 @@ class Partition:
         waiters, self._produce_waiters = self._produce_waiters, deque()
         for _, _, produce in waiters:
             produce.partition_failed(self, code, message)
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        """Something other than new data has happened: every waiting Fetch is to be answered."""
+        for fetch in self.fetch_waiters:
+            fetch.overdue = True
         self.woken |= self.fetch_waiters

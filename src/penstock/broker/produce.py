@@ -34,8 +34,11 @@ from penstock.wire.produce_codec import (
     encode_produce_response,
 )
 
+log = logging.getLogger("penstock.broker")
+
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
+ERROR_MESSAGE_CHARS_MAX = 1_000
 _GROUPING_OFF_AFTER = 32
 
 
@@ -132,11 +135,26 @@ class Producer:
         self._grouping = False
         self._lone_turns = 0
         self._last_connection: Connection | None = None
-        self._alarm = Alarm(logging.getLogger("penstock.broker"))
+        self._alarm = Alarm(log)
         self.append_failures = 0
 
     def handle(self, exchange: Exchange, body: ProduceBody) -> None:
         produce = ProduceInFlight(exchange, body.acks, body.timeout_ms)
+        if self._grouping:
+            if not self._turn:
+                self._loop.call_soon(self.write_turn)
+            self._turn.append(produce)
+            self._stage_all(produce, body)
+            return
+        if exchange.connection is not self._last_connection:
+            self._grouping = self._last_connection is not None
+            self._last_connection = exchange.connection
+        try:
+            self._stage_all(produce, body)
+        finally:
+            self._write([produce])
+
+    def _stage_all(self, produce: ProduceInFlight, body: ProduceBody) -> None:
         refusal = None
         if body.transactional_id is not None or body.acks not in _ACKS:
             refusal = _refusal(body)
@@ -149,15 +167,6 @@ class Producer:
                     self._refuse(answers, index, refusal, None, records)
                 else:
                     self._stage(produce, answers, topic, index, records, now_ms)
-        if self._grouping:
-            if not self._turn:
-                self._loop.call_soon(self.write_turn)
-            self._turn.append(produce)
-            return
-        if exchange.connection is not self._last_connection:
-            self._grouping = self._last_connection is not None
-            self._last_connection = exchange.connection
-        self._write([produce])
 
     def _stage(
         self,
@@ -172,11 +181,10 @@ class Producer:
         try:
             partition = self._replicas.leader_of(topic, index)
             partition.counters.produce_requests += 1
-            log = partition.log
             batch = partition.rules.checked(records, produce.exchange.version, now_ms)
             if partition.under_min_isr and produce.acks == ACKS_ALL:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-            info = log.stage([batch], partition.leader_epoch, now_ms)
+            info = partition.log.stage([batch], partition.leader_epoch, now_ms)
         except ApiError as e:
             self._refuse(answers, index, e, partition, records)
             return
@@ -186,7 +194,7 @@ class Producer:
             return
         produce.staged.append((partition, answers, len(answers), info.last_offset + 1))
         answers.append(
-            appended(index, info.first_offset, info.log_append_time, log.log_start_offset)
+            appended(index, info.first_offset, info.log_append_time, info.log_start_offset)
         )
         if not info.duplicate:
             counters = partition.counters
@@ -241,7 +249,12 @@ class Producer:
             if failed:
                 for partition, message in failed.items():
                     produce.partition_failed(partition, ErrorCode.KAFKA_STORAGE_ERROR, message)
-            produce.acknowledge(self._loop)
+            try:
+                produce.acknowledge(self._loop)
+            except Exception:
+                # One answer that cannot be given must not cost the others of the turn theirs.
+                log.exception("a Produce request could not be answered")
+                produce.exchange.connection.abort()
         self._run_woken()
 
     def _note_failure(self, partition: Partition, error: Exception) -> None:
@@ -263,4 +276,5 @@ def _refusal(body: ProduceBody) -> ApiError:
 
 
 def _error(index: int, error: ApiError) -> PartitionAnswer:
-    return PartitionAnswer(index, error.code, error_message=error.message or None)
+    message = error.message[:ERROR_MESSAGE_CHARS_MAX] or None
+    return PartitionAnswer(index, error.code, error_message=message)

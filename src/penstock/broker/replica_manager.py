@@ -8,6 +8,7 @@ thread.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import ApiError, ErrorCode, StorageError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from penstock.broker.fetch import FetchInFlight
     from penstock.broker.flusher import Flusher
+
+log = logging.getLogger("penstock.broker")
 
 
 class ReplicaManager:
@@ -87,16 +90,16 @@ class ReplicaManager:
         if registration.leader != self._node_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         try:
-            log = self._logs.get_or_create(TopicPartition(image.name, index), image.id)
+            opened = self._logs.get_or_create(TopicPartition(image.name, index), image.id)
         except StorageError as e:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e)) from e
         partition = Partition(
             image.name,
             image.id,
             index,
-            log,
+            opened,
             registration=registration,
-            rules=BatchRules(log.config, full=self._full_validation()),
+            rules=BatchRules(opened.config, full=self._full_validation()),
             counters=self._topic_metrics.topic(image.name),
             flusher=self._flusher,
             woken=self.woken,
@@ -144,5 +147,8 @@ class ReplicaManager:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} was deleted"
             )
         for index in range(len(topic.partitions)):
-            self._logs.delete(TopicPartition(topic.name, index))
+            try:
+                self._logs.delete(TopicPartition(topic.name, index))
+            except StorageError as e:
+                log.error("files of a deleted topic stay until the next start: %s", e)
         self._topic_metrics.remove(topic.name)

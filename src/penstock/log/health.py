@@ -50,6 +50,11 @@ class WriteHealth:
         self.failure = why
         self._retry_at_ms = _NEVER_MS
 
+    @property
+    def for_good(self) -> bool:
+        """Whether only a restart can bring writes back."""
+        return self._retry_at_ms == _NEVER_MS
+
     def heal(self) -> None:
         """A write has succeeded."""
         logger.warning("log %s takes writes again after: %s", self.name, self.failure)

@@ -55,6 +55,7 @@ class Log:
         "_staged",
         "batches_unindexed",
         "bytes_in",
+        "cleaning",
         "corrupt_reads",
         "deleted_segments",
         "dir",
@@ -104,6 +105,8 @@ class Log:
         """Batches since indexes and producer state were last written."""
         self.messages_in = 0
         self.corrupt_reads = 0
+        self.cleaning = False
+        """Set while compaction works on copies of the segments: retention leaves them alone."""
         self._corruption = ""
         self._env = env
         self._now_ms = self.last_flush_ms = env.clock.now_ms()
@@ -401,6 +404,8 @@ class Log:
     def flush_begin(self) -> FlushTask:
         """Collect what has to be synced to make everything below the log end durable."""
         self._expect_nothing_staged()
+        if self.health.for_good:
+            raise StorageError(f"{self.name} cannot be flushed: {self.health.failure}")
         try:
             return flush_task(self)
         except OSError as e:

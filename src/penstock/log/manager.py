@@ -42,6 +42,7 @@ logger = logging.getLogger("penstock.log")
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
 _CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
 
 
@@ -200,6 +201,21 @@ class LogManager:
         self._log_starts.pop(tp, None)
         self._doomed.append((self.env.clock.now_ms() + delay, path, log))
 
+    def set_aside(self, tp: TopicPartition) -> str:
+        """Rename a directory that no topic claims, so that it is neither used nor lost."""
+        path = os.path.join(self.data_dir, f"{tp}.{self.env.rng.uuid().hex()}{STRAY_SUFFIX}")
+        try:
+            os.rename(self._dir(tp), path)
+        except OSError as e:
+            raise StorageError(f"cannot set {tp} aside: {e}") from e
+        self._known.discard(tp)
+        self._unrecovered.discard(tp)
+        return path
+
+    def topic_id_of(self, tp: TopicPartition) -> Uuid | None:
+        """The topic id that the directory of `tp` was made for."""
+        return read_partition_metadata(self._dir(tp))
+
     def size_of(self, tp: TopicPartition) -> int:
         """Bytes of record data, without opening the log."""
         log = self._logs.get(tp)
@@ -247,7 +263,10 @@ class LogManager:
 
     def _forget(self, tp: TopicPartition, log: Log) -> None:
         """Close a log that was opened only for a look, so that memory follows use."""
-        log.close()
+        if log.recovery_point < log.log_end_offset:
+            log.close()
+        else:
+            log.release()  # nothing was written since the last flush
         self._note(tp, log)
         del self._logs[tp]
 

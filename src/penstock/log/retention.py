@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def delete_old_segments(log: Log, now_ms: int) -> int:
     """Apply retention by log start, time and size; the number of segments that go."""
+    if log.cleaning:
+        return 0
     doomed = _below_log_start(log)
     if log.config.deletes:
         doomed = max(doomed, _too_old(log, now_ms), _too_big(log))

@@ -11,9 +11,10 @@ Invariants:
 * A peer that does not read its answers is not read from: while the transport's write buffer is
   above its high mark no further request starts.
 
-Limits: `socket.request.max.bytes` a frame, `WAITING_REQUESTS_MAX` frames that wait behind another
-request, `queued.max.request.bytes` over all connections, `WRITE_BUFFER_HIGH_BYTES` of unsent
-answers before the connection stops (one answer may exceed it).
+Limits: `socket.request.max.bytes` a frame, `WAITING_REQUESTS_MAX` frames and
+`WAITING_BYTES_MAX` that wait behind another request, `UNANSWERED_PRODUCES_MAX` started ones,
+`queued.max.request.bytes` over all connections, `WRITE_BUFFER_HIGH_BYTES` of unsent answers
+before the connection stops (one answer may exceed it).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -33,8 +35,12 @@ Answer: TypeAlias = bytes | list[Buffer]
 WAITING_REQUESTS_MAX = 64
 WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
 
+UNANSWERED_PRODUCES_MAX = 64
+WAITING_BYTES_MAX = 16 * 1024 * 1024
 LARGE_FRAME_BYTES = 64 * 1024
-"""A frame of which more than this is still to come is received straight into its own buffer."""
+"""A frame of which so much has arrived, and as much is to come, is received into its own buffer."""
+LARGE_FRAME_GROWTH = 4
+"""Memory is taken for so many times what has really arrived, never for what is only announced."""
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_SIZE = 4
@@ -53,6 +59,7 @@ class Exchange:
         "correlation_id",
         "done",
         "local_done_ns",
+        "on_abandoned",
         "received_ns",
         "started_ns",
         "version",
@@ -75,6 +82,8 @@ class Exchange:
         self.received_ns = received_ns
         self.started_ns = monotonic_ns()
         self.local_done_ns = 0
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called when the connection ends before the answer is there."""
         self.answer: Answer | None = None
         self.done = False
         connection.pending.append(self)
@@ -97,12 +106,18 @@ class Exchange:
 class LargeFrame(asyncio.BufferedProtocol):
     """Stands in for the connection while a large frame arrives, which saves copying it twice."""
 
-    __slots__ = ("_connection", "_have", "_view")
+    __slots__ = ("_connection", "_have", "_need", "_view")
 
-    def __init__(self, connection: Connection, beginning: bytes, size: int) -> None:
+    def __init__(self, connection: Connection, beginning: bytes, need: int) -> None:
         self._connection = connection
+        self._need = need
         self._have = len(beginning)
-        self._view = memoryview(bytearray(size))
+        self._view = memoryview(beginning)
+        self._grow()
+
+    def _grow(self) -> None:
+        beginning = self._view[: self._have]
+        self._view = memoryview(bytearray(min(self._need, LARGE_FRAME_GROWTH * self._have)))
         self._view[: self._have] = beginning
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -111,8 +126,10 @@ class LargeFrame(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._have += nbytes
         self._connection.touch()
-        if self._have == len(self._view):
+        if self._have == self._need:
             self._connection.large_frame_arrived(self._view)
+        elif self._have == len(self._view):
+            self._grow()
 
     def pause_writing(self) -> None:
         self._connection.pause_writing()
@@ -136,6 +153,7 @@ class Connection(asyncio.Protocol):
         "_taken",
         "_transport",
         "_waiting",
+        "_waiting_bytes",
         "_write_paused",
         "active_ns",
         "closing",
@@ -151,6 +169,7 @@ class Connection(asyncio.Protocol):
         self._taken = 0  # of the node's request memory, for the frame that is arriving
         self._need = 0  # bytes that _chunks must hold before there is something to do
         self._waiting: deque[tuple[memoryview, int]] = deque()
+        self._waiting_bytes = 0
         self.pending: deque[Exchange] = deque()
         self._pumping = False
         self._memory_full = False
@@ -179,6 +198,10 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._drop_arriving()
         self._drop_waiting()
+        for exchange in self.pending:
+            if exchange.on_abandoned is not None and not exchange.done:
+                exchange.on_abandoned()
+        self.pending.clear()
         self._server.forget(self)
 
     def data_received(self, data: bytes) -> None:
@@ -189,6 +212,7 @@ class Connection(asyncio.Protocol):
             self._chunks.append(data)
             self._have += len(data)
             if self._have < self._need:
+                self._maybe_receive_directly()
                 return
             data = b"".join(self._chunks)
             self._drop_arriving()
@@ -249,8 +273,13 @@ class Connection(asyncio.Protocol):
         else:
             self._taken = need
             memory.take(need)
-        if need - len(rest) > LARGE_FRAME_BYTES:
-            self._switch_protocol(LargeFrame(self, rest, need))
+            self._maybe_receive_directly()
+
+    def _maybe_receive_directly(self) -> None:
+        if self._have >= LARGE_FRAME_BYTES and self._need - self._have >= LARGE_FRAME_BYTES:
+            beginning = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+            self._chunks = [b""]  # the frame is still arriving, but no longer here
+            self._switch_protocol(LargeFrame(self, beginning, self._need))
 
     def _memory_free(self) -> None:
         self._memory_full = False
@@ -283,8 +312,9 @@ class Connection(asyncio.Protocol):
 
     def _drop_waiting(self) -> None:
         if self._waiting:
-            waiting, self._waiting = self._waiting, deque()
-            self._server.memory.give_back(sum(len(frame) for frame, _ in waiting))
+            self._waiting.clear()
+            given_back, self._waiting_bytes = self._waiting_bytes, 0
+            self._server.memory.give_back(given_back)
 
     # -- the order of requests -----------------------------------------------------------------
 
@@ -293,6 +323,7 @@ class Connection(asyncio.Protocol):
             self._server.handler(self, frame, received_ns)
         else:
             self._waiting.append((frame, received_ns))
+            self._waiting_bytes += len(frame)
             self._server.memory.take(len(frame))
 
     def _may_start(self, frame: memoryview) -> bool:
@@ -300,7 +331,11 @@ class Connection(asyncio.Protocol):
             return False
         if not self.pending:
             return True
-        return self.pending[0].api_key == 0 and frame[:2] == _PRODUCE_KEY
+        return (
+            self.pending[0].api_key == 0
+            and frame[:2] == _PRODUCE_KEY
+            and len(self.pending) < UNANSWERED_PRODUCES_MAX
+        )
 
     def drain(self) -> None:
         """Write every answer whose turn has come, then start what waited for it."""
@@ -330,6 +365,7 @@ class Connection(asyncio.Protocol):
         try:
             while self._waiting and self._may_start(self._waiting[0][0]):
                 frame, received_ns = self._waiting.popleft()
+                self._waiting_bytes -= len(frame)
                 self._server.memory.give_back(len(frame))
                 self._server.handler(self, frame, received_ns)
         finally:
@@ -340,7 +376,12 @@ class Connection(asyncio.Protocol):
 
     def _regulate_reading(self) -> None:
         """Read from the peer just as long as there is room for what it sends."""
-        stop = self.closing or self._memory_full or len(self._waiting) >= WAITING_REQUESTS_MAX
+        stop = (
+            self.closing
+            or self._memory_full
+            or len(self._waiting) >= WAITING_REQUESTS_MAX
+            or self._waiting_bytes >= WAITING_BYTES_MAX
+        )
         if stop == self._read_paused or self._transport is None:
             return
         self._read_paused = stop

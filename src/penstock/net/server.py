@@ -62,6 +62,7 @@ class Server:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._refusals_logged = 0
+        self._stop_by = 0.0
 
     def bind(self, host: str, port: int) -> tuple[str, int]:
         """Take the address (the system chooses a port for 0) without serving it yet."""
@@ -87,11 +88,15 @@ class Server:
             self._sweeper.cancel()
         for connection in list(self.connections):
             connection.close_when_answered()
-        deadline = self.loop.time() + grace_seconds
-        while self.connections and self.loop.time() < deadline:
+        self._stop_by = self.loop.time() + grace_seconds
+        while self.connections and self.loop.time() < self._stop_by:
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.abort()
+
+    def hurry(self) -> None:
+        """Do not wait for clients any longer."""
+        self._stop_by = 0.0
 
     # -- called by connections -----------------------------------------------------------------
 

@@ -6,7 +6,8 @@ The decisions are `log.cleaner`'s, the work is done in the child process behind
 First dirty offsets are kept in `cleaner-offset-checkpoint`, so that a restart goes on where
 it was.
 
-Invariants: retention leaves a log alone while it is being cleaned (`busy`); a result is
+Invariants: retention leaves a log alone while it is being cleaned
+(`Log.cleaning`); a result is
 thrown away when its log was deleted meanwhile. Owned by the event loop's thread.
 """
 
@@ -40,7 +41,6 @@ class Compaction:
         self._cleaner = Cleaner()
         self._path = os.path.join(broker.logs.data_dir, CLEANER_OFFSET_CHECKPOINT)
         self._first_dirty = self._stored_offsets()
-        self.busy: TopicPartition | None = None
 
     async def run(self) -> None:
         """Until cancelled: clean what is due, rest when nothing is."""
@@ -56,7 +56,7 @@ class Compaction:
         todo = filthiest(self._candidates())
         if todo is None:
             return False
-        tp = self.busy = todo.log.topic_partition
+        tp = todo.log.topic_partition
         started_ns = monotonic_ns()
         try:
             await self._clean(tp, todo)
@@ -69,8 +69,6 @@ class Compaction:
             self._metrics.failures.value += 1
             log.error("compaction of %s failed: %s", tp, e)
             return False
-        finally:
-            self.busy = None
         return True
 
     def _candidates(self) -> Iterator[LogToClean]:
@@ -99,7 +97,11 @@ class Compaction:
             dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
             io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         )
-        result = await self._cleaner.clean(job)
+        compacted.cleaning = True
+        try:
+            result = await self._cleaner.clean(job)
+        finally:
+            compacted.cleaning = False
         if compacted.dir != job.directory:
             remove_cleaned(compacted.dir)  # the topic was deleted meanwhile
             return

@@ -1,23 +1,25 @@
 """The node's duties that nobody asks for: retention, flushing by time, checkpoints, removal of
 files.
 
-Each duty is a coroutine that sleeps for its interval and does one pass; a pass that fails
-is logged and tried again at the next. Owned by the event loop's thread.
+Each duty is a coroutine that sleeps for its interval and does one pass; a pass that fails is logged
+and tried again at the next. What waits for the disk runs in a thread, what changes a log runs on
+the loop, one log at a time, so that requests go on in between. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from penstock.broker.broker import Broker
+from penstock.log.files import remove_paths
 from penstock.node.compaction import Compaction
 
 log = logging.getLogger("penstock.node")
 
 FLUSH_LOOK_S = 0.2
-RECOVERY_PAUSE_S = 0.01
+REMOVAL_LOOK_S = 1.0
 RECOVERED_PER_PASS = 1
 
 
@@ -29,15 +31,13 @@ class Housekeeping:
 
     def start(self) -> None:
         config = self._broker.config
-        logs = self._broker.logs
-        now_ms = self._broker.clock.now_ms
+        checkpoint_s = config.log_flush_offset_checkpoint_interval_ms / 1000
         self._every(
-            lambda: self._broker.config.log_retention_check_interval_ms / 1000,
-            lambda: logs.retention_pass(now_ms()),
+            lambda: self._broker.config.log_retention_check_interval_ms / 1000, self._retain
         )
         self._every(lambda: FLUSH_LOOK_S, self._flush_due)
-        self._every(lambda: config.log_flush_offset_checkpoint_interval_ms / 1000, logs.checkpoint)
-        self._every(lambda: 1.0, lambda: logs.delete_pass(now_ms()))
+        self._every(lambda: checkpoint_s, self._checkpoint)
+        self._every(lambda: REMOVAL_LOOK_S, self._remove)
         self._tasks.append(asyncio.create_task(self._recover()))
         self._tasks.append(asyncio.create_task(self._compaction.run()))
 
@@ -46,29 +46,45 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _every(self, interval_s: Callable[[], float], duty: Callable[[], object]) -> None:
+    def _every(self, interval_s: Callable[[], float], duty: Callable[[], Awaitable[None]]) -> None:
         async def repeat() -> None:
             while True:
                 await asyncio.sleep(interval_s())
                 try:
-                    self._broker.write_turn()
-                    duty()
+                    await duty()
                 except Exception:
                     log.exception("a housekeeping duty failed and will be tried again")
 
         self._tasks.append(asyncio.create_task(repeat()))
 
-    def _flush_due(self) -> None:
+    def _now_ms(self) -> int:
+        return self._broker.clock.now_ms()
+
+    async def _retain(self) -> None:
+        """Apply retention, a log at a time."""
+        steps = self._broker.logs.retention_steps(self._now_ms())
+        self._broker.write_turn()
+        for _ in steps:
+            await asyncio.sleep(0)
+            self._broker.write_turn()
+
+    async def _flush_due(self) -> None:
         """Flush what `flush.ms` asks for, and closed segments, so that a recovery stays short."""
-        due = {log.topic_partition for log in self._broker.logs.flush_due(self._now())}
+        due = {log.topic_partition for log in self._broker.logs.flush_due(self._now_ms())}
         for partition in self._broker.replicas.open_partitions():
             if (partition.topic, partition.index) in due:
                 self._broker.flusher.request(partition)
 
-    def _now(self) -> int:
-        return self._broker.clock.now_ms()
+    async def _checkpoint(self) -> None:
+        await asyncio.to_thread(self._broker.logs.checkpoint_task())
+
+    async def _remove(self) -> None:
+        """Give the disk space of deleted topics and segments back."""
+        paths = self._broker.logs.due_deletions(self._now_ms())
+        if paths:
+            await asyncio.to_thread(remove_paths, paths)
 
     async def _recover(self) -> None:
-        """After an unclean stop: check the logs that nobody has used yet, a little at a time."""
+        """After an unclean stop: check the logs that nobody has used yet, one at a time."""
         while self._broker.logs.recovery_pass(RECOVERED_PER_PASS):
-            await asyncio.sleep(RECOVERY_PAUSE_S)
+            await asyncio.sleep(0)

@@ -101,6 +101,7 @@ class Node:
         endpoints = self._bind(dispatcher)
         await self._register(controller, endpoints, parse_uuid(meta["directory.id"]), rng.uuid())
         broker.take_dynamic_settings()
+        clear_strays(logs, controller)
         metrics.watch(broker, self._servers)
         for server in self._servers:
             await server.start()
@@ -178,11 +179,14 @@ class Node:
     def hurry(self) -> None:
         """Stop without waiting for clients."""
         self._grace_s = 0.0
+        for server in self._servers:
+            server.hurry()
 
     async def stop(self) -> None:
         self._state = "stopping"
-        for server in self._servers:
-            await server.stop(self._grace_s)
+        if self._broker is not None:
+            self._broker.end_waiting()
+        await asyncio.gather(*(server.stop(self._grace_s) for server in self._servers))
         if self._lag_sampler is not None:
             self._lag_sampler.cancel()
         if self._housekeeping is not None:
@@ -198,6 +202,24 @@ class Node:
         if self._http is not None:
             await self._http.stop()
         log.info("stopped")
+
+
+def clear_strays(logs: LogManager, controller: ControllerDriver) -> None:
+    """Deal with directories that no topic claims.
+
+    Where a topic's deletion was committed and the process died before its files were gone, they
+    go now. What the metadata never heard of is set aside for a person to look at.
+    """
+    topics = controller.committed.topics
+    for tp in logs.partitions():
+        topic = topics.get(tp.topic)
+        if tp == METADATA_PARTITION or (topic and tp.partition < len(topic.partitions)):
+            continue
+        if logs.topic_id_of(tp) in controller.deleted_topics:
+            logs.delete(tp)
+        else:
+            path = logs.set_aside(tp)
+            log.warning("no topic claims the log %s: it is kept as %s; remove it by hand", tp, path)
 
 
 class CannotListen(PenstockError):

@@ -84,7 +84,9 @@ def _decode_classic(frame: memoryview, position: int) -> ProduceBody:
     transactional_id, position = _nullable_string(frame, position)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, position)
     position += 10
-    _check_count(topic_count, frame, position)
+    left = ARRAY_ELEMENTS_MAX  # for all arrays of the request together
+    _check_count(topic_count, frame, position, left)
+    left -= topic_count
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
     for _ in range(topic_count):
         name, position = _nullable_string(frame, position)
@@ -92,7 +94,8 @@ def _decode_classic(frame: memoryview, position: int) -> ProduceBody:
             raise ValueError("a topic without a name")
         (partition_count,) = _INT32.unpack_from(frame, position)
         position += 4
-        _check_count(partition_count, frame, position)
+        _check_count(partition_count, frame, position, left)
+        left -= partition_count
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             index, size = _INDEX_SIZE.unpack_from(frame, position)
@@ -116,8 +119,10 @@ def _decode_flexible(frame: memoryview, position: int, version: int) -> ProduceB
         position += 1
     acks, timeout_ms, count = _ACKS_TIMEOUT_BYTE.unpack_from(frame, position)
     position += 7
+    left = ARRAY_ELEMENTS_MAX  # for all arrays of the request together
     if count != 2:
-        count, position = _compact_count(frame, position - 1)
+        count, position = _compact_count(frame, position - 1, left)
+        left -= count
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
     for _ in range(count - 1):
         topic: TopicKey
@@ -131,7 +136,8 @@ def _decode_flexible(frame: memoryview, position: int, version: int) -> ProduceB
         count = frame[position]
         position += 1
         if count != 2:
-            count, position = _compact_count(frame, position - 1)
+            count, position = _compact_count(frame, position - 1, left)
+            left -= count
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count - 1):
             index, size = _INDEX_BYTE.unpack_from(frame, position)
@@ -183,16 +189,16 @@ def _compact_string(
     return None, position
 
 
-def _compact_count(frame: memoryview, position: int) -> tuple[int, int]:
+def _compact_count(frame: memoryview, position: int, most: int) -> tuple[int, int]:
     """An array's length as it is written, one more than its elements, checked."""
     count, position = read_unsigned_varint(frame, position)
-    _check_count(count - 1, frame, position)
+    _check_count(count - 1, frame, position, most)
     return count, position
 
 
-def _check_count(count: int, frame: memoryview, position: int) -> None:
+def _check_count(count: int, frame: memoryview, position: int, most: int) -> None:
     # An element takes at least two bytes, so a larger count cannot be honest.
-    if not 0 <= count <= ARRAY_ELEMENTS_MAX or count * 2 > len(frame) - position:
+    if not 0 <= count <= most or count * 2 > len(frame) - position:
         raise ValueError(f"an array of {count} elements at {position}")
 
 

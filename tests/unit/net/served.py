@@ -1,7 +1,7 @@
 """A real listener on 127.0.0.1 with a scripted handler, and a client that sends what it is told to.
 
-Frames of these tests are `api key, version, correlation id, payload`; an answer is a frame of the correlation id
-and what the handler gave.
+Frames of these tests are `api key, version, correlation id, payload`; an answer is a frame of the
+correlation id and what the handler gave.
 """
 
 from __future__ import annotations
@@ -141,6 +141,14 @@ class Client:
             return True
         return False
 
+    def stop_reading(self) -> None:
+        transport: Any = self.writer.transport
+        transport.pause_reading()
+
+    def go_on_reading(self) -> None:
+        transport: Any = self.writer.transport
+        transport.resume_reading()
+
     def close(self) -> None:
         self.writer.transport.abort()
 
@@ -166,7 +174,7 @@ class Served:
 
 @asynccontextmanager
 async def served(**limits: Any) -> AsyncIterator[Served]:
-    """A listener that lives for one test, with these limits; at its end nothing may be left over."""
+    """A listener with these limits that lives for one test; at its end nothing may be left over."""
     script = Script()
     server = Server("TEST", NetLimits(**limits), script, script.answered)
     net = Served(server, script, server.bind("127.0.0.1", 0))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import struct
+from random import Random
 
 import pytest
 
+from penstock.net.connection import LARGE_FRAME_BYTES
 from unit.net.served import Served, answer, frame, run, served, settled, until
 
 LIMIT = 1000
@@ -83,7 +86,7 @@ def test_impossible_lengths_are_refused_and_counted(size: int) -> None:
         async with served(request_bytes_max=LIMIT) as net:
             other, client = await net.client(), await net.client()
             await client.send(frame(1) + struct.pack(">i", size) + frame(2))
-            # The bad length closes the connection; whether the answer before it still gets out is open.
+            # It is closed at once; whether the answer before still gets out is left open.
             await until(lambda: len(net.server.connections) == 1)
             assert net.server.refused_total == {"protocol": 1}
             assert net.script.seen == [1]
@@ -127,11 +130,77 @@ def test_an_answer_in_pieces_is_written_as_one_frame() -> None:
             await client.send(frame(1) + frame(2))
             await until(lambda: 1 in net.script.exchanges)
             whole = answer(1, b"abcdef")
-            net.script.exchanges[1].finish([whole[:5], memoryview(whole)[5:9], bytearray(whole[9:])])
+            net.script.exchanges[1].finish(
+                [whole[:5], memoryview(whole)[5:9], bytearray(whole[9:])]
+            )
             assert await client.receive() == (1, b"abcdef")
             await until(lambda: 2 in net.script.exchanges)
             net.script.exchanges[2].finish(None)
             assert await client.silent()
             assert await settled(lambda: net.script.answered_ids) == [1, 2]
+
+    run(test)
+
+
+def test_frames_of_all_sizes_in_segments_of_all_sizes() -> None:
+    """Large frames are taken in another way than small ones; the seams must not show."""
+
+    async def test() -> None:
+        rng = Random(11)
+        async with served() as net:
+            client = await net.client()
+            for _ in range(15):
+                sizes = [
+                    rng.choice((0, 1, 500, LARGE_FRAME_BYTES, 3 * LARGE_FRAME_BYTES))
+                    + rng.randrange(-20, 20)
+                    for _ in range(8)
+                ]
+                bodies = [rng.randbytes(max(size, 0)) for size in sizes]
+                data = b"".join(frame(i, body=body) for i, body in enumerate(bodies))
+                net.script.bodies.clear()
+                at = 0
+                while at < len(data):
+                    step = rng.choice((1, 3, 4, 7, 1_000, 60_000, 100_000, 300_000))
+                    await client.send(data[at : at + step])
+                    at += step
+                    for _ in range(rng.randrange(3)):
+                        await asyncio.sleep(0)
+                assert await client.receive_ids(8) == list(range(8))
+                assert net.script.bodies == bodies
+            assert net.used == 0
+
+    run(test)
+
+
+def test_a_large_frame_that_does_not_end() -> None:
+    async def test() -> None:
+        async with served() as net:
+            client = await net.client()
+            await client.send(frame(1, body=bytes(1 << 20))[:300_000])
+            await until(lambda: net.used > 1 << 20)
+            client.close()
+            await until(lambda: not net.server.connections)
+            assert net.used == 0
+
+    run(test)
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def test_an_announced_frame_takes_no_memory_before_it_arrives() -> None:
+    """Else a few bytes on each of many connections would claim the machine's memory."""
+
+    async def test() -> None:
+        size, peers = 8 << 20, 25
+        async with served(request_bytes_max=2 * size) as net:
+            before = resident_bytes()
+            for i in range(peers):
+                client = await net.client()
+                await client.send(frame(i, body=bytes(size))[:100])
+            await until(lambda: net.used > peers * size)
+            assert resident_bytes() - before < peers * size // 4
 
     run(test)

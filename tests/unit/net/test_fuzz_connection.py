@@ -1,4 +1,4 @@
-"""Hostile peers for the listener: they are closed, everyone else is served, nothing is left over."""
+"""Hostile peers: they are closed, everyone else is served, nothing is left over."""
 
 from __future__ import annotations
 

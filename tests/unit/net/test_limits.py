@@ -18,7 +18,7 @@ def test_a_client_that_never_reads_is_no_longer_served() -> None:
         async with served(send_buffer_bytes=64 * 1024) as net:
             net.script.body = lambda _: bytes(MIB)
             client = await net.client()
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.stop_reading()
             client.send_unread(b"".join(frame(i) for i in range(1000)))
             served_to = await settled(lambda: len(net.script.seen))
             # What the kernel's buffers take, the high mark, and the one answer that crosses it.
@@ -27,7 +27,7 @@ def test_a_client_that_never_reads_is_no_longer_served() -> None:
             assert connection._transport is not None
             held = connection._transport.get_write_buffer_size()
             assert held <= WRITE_BUFFER_HIGH_BYTES + MIB + 8
-            client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            client.go_on_reading()
             assert await client.receive_ids(20) == list(range(20))
 
     run(test)
@@ -38,7 +38,7 @@ def test_a_produce_too_waits_until_the_client_reads() -> None:
         async with served(send_buffer_bytes=64 * 1024) as net:
             net.script.body = lambda _: bytes(8 * MIB)
             client = await net.client()
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.stop_reading()
             client.send_unread(b"".join(frame(i, key=PRODUCE) for i in range(100)))
             assert await settled(lambda: len(net.script.seen)) <= 2
             other = await net.client()
@@ -158,7 +158,7 @@ def test_a_client_that_does_not_read_is_idle_one_that_waits_for_us_is_not() -> N
             net.script.at_once = False
             waits, deaf = await net.client(), await net.client()
             await waits.send(frame(1))
-            deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            deaf.stop_reading()
             await deaf.send(frame(2))
             await until(lambda: len(net.script.exchanges) == 2)
             net.script.body = lambda _: bytes(16 * MIB)
@@ -201,5 +201,40 @@ def test_refusals_are_logged_sparingly(caplog: pytest.LogCaptureFixture) -> None
         assert 1 <= len(lines) <= 10
         assert "127.0.0.1" in lines[0].message
         assert "socket.request.max.bytes" in lines[0].message
+
+    run(test)
+
+
+def test_large_requests_that_wait_pause_reading_by_their_bytes() -> None:
+    """Sixty-four waiting requests of 100 MB each would not be a limit."""
+
+    async def test() -> None:
+        async with served() as net:
+            net.script.at_once = False
+            client = await net.client()
+            await client.send(frame(0))
+            await until(lambda: net.script.seen == [0])
+            client.send_unread(b"".join(frame(i, body=bytes(2 * MIB)) for i in range(1, 50)))
+            assert await settled(lambda: net.used) <= 32 * MIB
+            net.script.at_once = True
+            net.script.finish(0)
+            assert await client.receive_ids(50) == list(range(50))
+
+    run(test)
+
+
+def test_produces_that_wait_for_their_acknowledgement_are_not_taken_in_without_end() -> None:
+    async def test() -> None:
+        async with served() as net:
+            net.script.at_once = False
+            client = await net.client()
+            count = 20_000
+            client.send_unread(b"".join(frame(i, key=PRODUCE) for i in range(count)))
+            taken_in = await settled(lambda: len(net.script.seen))
+            assert taken_in < count // 2
+            net.script.at_once = True
+            for i in range(taken_in):
+                net.script.finish(i)
+            assert await client.receive_ids(count) == list(range(count))
 
     run(test)

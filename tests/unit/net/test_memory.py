@@ -20,7 +20,7 @@ def test_the_pool_alone() -> None:
     memory.take(500)
     assert memory.full
     for i in range(3):
-        memory.when_free(lambda i=i: woken.append(i))  # type: ignore[misc]
+        memory.when_free(lambda i=i: woken.append(i))
     memory.give_back(499)
     assert woken == []
     memory.give_back(1)

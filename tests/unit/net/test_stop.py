@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from unit.net.served import PRODUCE, frame, run, served, until
+from penstock.net.server import NetLimits, Server
+from unit.net.served import PRODUCE, Script, frame, run, served, until
 
 
 def test_answers_in_flight_are_delivered_before_the_end() -> None:
@@ -62,7 +63,7 @@ def test_what_does_not_end_is_cut_after_the_grace_time(kind: str) -> None:
             net.script.at_once = kind == "never read"
             net.script.body = lambda _: bytes(16 << 20)
             client = await net.client()
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.stop_reading()
             await client.send(frame(1) + frame(2))
             await until(lambda: net.script.seen)
             began = time.monotonic()
@@ -92,7 +93,7 @@ def test_after_a_stop_nobody_gets_in() -> None:
     async def test() -> None:
         async with served() as net:
             await net.server.stop(0.0)
-            with pytest.raises(OSError):
+            with pytest.raises(ConnectionRefusedError):
                 await net.client()
 
     run(test)
@@ -100,18 +101,14 @@ def test_after_a_stop_nobody_gets_in() -> None:
 
 def test_the_address_is_taken_before_it_is_served_and_given_back() -> None:
     async def test() -> None:
-        async with served() as net:
-            host, port = net.address
-            with pytest.raises(OSError):
-                net.server.__class__(
-                    "SECOND", net.server._limits, net.script, net.script.answered
-                ).bind(host, port)
-        async with served() as again:
-            await again.server.stop(0.0)
-            second = net.server.__class__(
-                "SECOND", net.server._limits, net.script, net.script.answered
-            )
-            assert second.bind(host, port) == (host, port)
-            await second.stop(0.0)
+        script = Script()
+        first, second = (Server("TEST", NetLimits(), script, script.answered) for _ in range(2))
+        host, port = first.bind("127.0.0.1", 0)
+        await first.start()
+        with pytest.raises(OSError, match="in use"):
+            second.bind(host, port)
+        await first.stop(0.0)
+        assert second.bind(host, port) == (host, port)
+        await second.stop(0.0)
 
     run(test)
