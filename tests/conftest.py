@@ -28,6 +28,9 @@ from support.reference import KafkaProcess
 # Topics are made by the tests, on purpose; a typo in one must not make a topic.
 SHARED_SETTINGS = {"auto.create.topics.enable": "false"}
 
+# Each of these starts a JVM, or a Kafka, that all of its tests use.
+SHARED_JVM_FILES = ("test_java.py", "test_log_dump.py", "test_referee.py")
+
 NodeMaker = Callable[..., BrokerProcess]
 _topic_numbers = itertools.count(1)
 
@@ -41,12 +44,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # Tests that share one JVM stay together in one worker.
-    if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"
     config.addinivalue_line("markers", "penstock_only: what Kafka does not promise or does not do")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Spreads tests over the workers one by one, but keeps files that share a JVM in one worker."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file.endswith(SHARED_JVM_FILES) else nodeid
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from support.process import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -125,4 +125,5 @@ class RawClient:
 def response_type(request_type: type[Any]) -> type[Any]:
     """The class of the answer to a class of request."""
     module = sys.modules[request_type.__module__]
-    return getattr(module, request_type.__name__.removesuffix("Request") + "Response")
+    found: type[Any] = getattr(module, request_type.__name__.removesuffix("Request") + "Response")
+    return found

@@ -1,8 +1,8 @@
-"""InitProducerId (22), versions 0 to 6: a producer id for idempotent producers.
+"""InitProducerId (22), versions 0 to 5: a producer id for idempotent producers.
 
-Transactions are not here yet: a transactional id is answered with INVALID_REQUEST, which
-clients do not retry. An idempotent producer that asks again, with the id it has, gets a new
-id, as in Kafka.
+An idempotent producer that asks again, with the id it has, gets a new id, as in Kafka; an id
+without an epoch, or an epoch without an id, is an INVALID_REQUEST. Transactions are not here yet:
+a transactional id is answered with INVALID_REQUEST too, which clients do not retry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 async def init_producer_id(
     broker: Broker, request: Request[InitProducerIdRequest]
 ) -> InitProducerIdResponse:
-    if request.body.transactional_id is not None:
+    body = request.body
+    if body.transactional_id is not None or (body.producer_id < 0) != (body.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     try:
         producer_id = await broker.producer_ids.next()

@@ -75,11 +75,14 @@ def _find(partition: Partition, timestamp: int, committed: bool) -> tuple[int, i
     if timestamp == LATEST:
         return -1, end, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.epochs.epoch_for_offset(log.log_start_offset)
+        start = log.log_start_offset
+        if start == log.log_end_offset:
+            return -1, start, partition.leader_epoch
+        return -1, start, log.epochs.epoch_for_offset(start)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
     if timestamp < MAX_TIMESTAMP:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no special timestamp {timestamp}")
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"there is no special timestamp {timestamp}")
     found = (
         log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     )

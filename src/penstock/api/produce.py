@@ -2,8 +2,8 @@
 
 Kafka advertises it from version 0, since librdkafka disables features when it does not see
 version 2; so do we (see ApiVersions). Versions 0 to 2 close the connection, as there.
-Differences from Kafka: the records inside a batch are looked at only when a setting needs
-it (see `broker.batch_validation`), so `record_errors` is never filled.
+Difference from Kafka: the
+records inside a batch are looked at only when something needs it (see `broker.batch_validation`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ from penstock.wire.compression import Compression
 from penstock.wire.records import (
     LOG_OVERHEAD,
     MAGIC,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
+    Record,
     check_batch,
     check_producer_batch,
     check_record_lengths,
@@ -47,6 +49,16 @@ _WANTED = {
 }
 
 
+class RecordsRefused(ApiError):
+    """Some records of the batch are the reason; `indexes` are their places in it."""
+
+    __slots__ = ("indexes",)
+
+    def __init__(self, code: ErrorCode, message: str, indexes: list[int]) -> None:
+        super().__init__(code, message)
+        self.indexes = indexes
+
+
 class BatchRules:
     """What a topic's settings demand of a batch, worked out once for each change of them."""
 
@@ -69,7 +81,8 @@ class BatchRules:
         self._time_after_max_ms = config.message_timestamp_after_max_ms
         self._time_before_max_ms = config.message_timestamp_before_max_ms
         self._keys_needed = "compact" in config.cleanup_policy
-        self._walk_all = full or self._keys_needed
+        # Records may be older than the first one, so that limit needs a look at each of them.
+        self._walk_all = full or self._keys_needed or self._time_before_max_ms != _NEVER
         self._compression = _WANTED.get(config.compression_type)
         self._level = _level(self._compression, config)
         self._plain = not (self._log_append_time or self._walk_all or self._compression is not None)
@@ -79,10 +92,14 @@ class BatchRules:
         header = _checked_header(records)
         assert records is not None
         check_producer_batch(header)
+        if header.attributes & TRANSACTIONAL_FLAG:
+            raise ApiError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a transactional batch needs a transactional.id, and transactions are not "
+                "available on this cluster",
+            )
         if header.length > self._size_max - LOG_OVERHEAD:
             raise self._too_large(header)
-        if not self._log_append_time:
-            self._check_time(header, now_ms)
         kind = header.attributes & _COMPRESSION_MASK
         if kind == _ZSTD and version < ZSTD_FROM_PRODUCE_VERSION:
             raise ApiError(
@@ -92,6 +109,8 @@ class BatchRules:
         try:
             if not kind and header.record_count <= RECORDS_WALKED_MAX:
                 check_record_lengths(records, header.record_count)
+            if header.max_timestamp > now_ms + self._time_after_max_ms:
+                self._claims_future(header, records, now_ms)
             if self._plain:
                 return _new_tuple(Batch, (header, records))
             return self._rewritten(header, records, now_ms)
@@ -105,14 +124,33 @@ class BatchRules:
             f"{self._size_max}",
         )
 
-    def _check_time(self, header: BatchHeader, now_ms: int) -> None:
-        after = self._time_after_max_ms
-        if header.max_timestamp > now_ms + after:
-            raise _bad_time(header.max_timestamp, "message.timestamp.after.max.ms", after, now_ms)
-        before = self._time_before_max_ms
-        if before != _NEVER and 0 <= header.base_timestamp < now_ms - before:
-            raise _bad_time(
-                header.base_timestamp, "message.timestamp.before.max.ms", before, now_ms
+    def _claims_future(self, header: BatchHeader, records: memoryview, now_ms: int) -> None:
+        """The header's greatest timestamp is beyond the limit: refuse, and name the records."""
+        if self._log_append_time:
+            return
+        self._check_times(read_records(records), now_ms)
+        raise ApiError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"the batch claims the timestamp {header.max_timestamp}, which none of its records has",
+        )
+
+    def _check_times(self, inside: list[Record], now_ms: int) -> None:
+        latest = now_ms + self._time_after_max_ms
+        earliest = now_ms - self._time_before_max_ms
+        bad = [
+            place
+            for place, record in enumerate(inside)
+            if record.timestamp >= 0 and not earliest <= record.timestamp <= latest
+        ]
+        if bad:
+            timestamp = inside[bad[0]].timestamp
+            raise RecordsRefused(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"the timestamp {timestamp} is {abs(timestamp - now_ms)} ms away from the "
+                f"broker's clock; the topic allows {self._time_before_max_ms} before "
+                f"(message.timestamp.before.max.ms) and {self._time_after_max_ms} after "
+                "(message.timestamp.after.max.ms)",
+                bad,
             )
 
     def _rewritten(self, header: BatchHeader, records: memoryview, now_ms: int) -> Batch:
@@ -121,10 +159,10 @@ class BatchRules:
         repack = self._compression is not None and self._compression != header.compression
         if self._walk_all or repack:
             inside = read_records(records)
-            if self._keys_needed and any(record.key is None for record in inside):
-                raise ApiError(
-                    ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key"
-                )
+            if self._keys_needed:
+                _check_keys(inside)
+            if not self._log_append_time:
+                self._check_times(inside, now_ms)
             max_timestamp = max(record.timestamp for record in inside)
         if repack and self._compression is not None:
             data = recompress(records, self._compression, self._level)
@@ -164,12 +202,12 @@ def _checked_header(records: memoryview | None) -> BatchHeader:
     return header
 
 
-def _bad_time(timestamp: int, setting: str, allowed_ms: int, now_ms: int) -> ApiError:
-    return ApiError(
-        ErrorCode.INVALID_TIMESTAMP,
-        f"the timestamp {timestamp} is {abs(timestamp - now_ms)} ms away from the broker's clock, "
-        f"{setting} of the topic allows {allowed_ms}",
-    )
+def _check_keys(inside: list[Record]) -> None:
+    bad = [place for place, record in enumerate(inside) if record.key is None]
+    if bad:
+        raise RecordsRefused(
+            ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key", bad
+        )
 
 
 def _level(kind: Compression | None, config: LogConfig) -> int | None:

@@ -288,7 +288,12 @@ class Fetcher:
                 partition.counters.failed_fetch_requests += 1
             code = look.error.code if look.error is not None else ErrorCode.UNKNOWN_SERVER_ERROR
             self._count_error(ApiKey.FETCH, code)
-            return PartitionData(index, code)
+            # As Kafka has it: no aborted transactions of what is not there, null with other errors.
+            missing = code in (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.UNKNOWN_TOPIC_ID,
+            )
+            return PartitionData(index, code, aborted_transactions=() if missing else None)
         partition.counters.bytes_out += len(read)
         return PartitionData(
             index,

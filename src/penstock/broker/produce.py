@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 from penstock.base.clock import Clock
 from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
+from penstock.broker.batch_validation import RecordsRefused
 from penstock.broker.partition import Partition
 from penstock.broker.replica_manager import ReplicaManager
 from penstock.net.connection import Connection, Exchange
@@ -38,6 +39,8 @@ log = logging.getLogger("penstock.broker")
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
+# With these Kafka says where the log begins.
+_REFUSED_RECORDS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
 ERROR_MESSAGE_CHARS_MAX = 1_000
 _GROUPING_OFF_AFTER = 32
 
@@ -209,7 +212,7 @@ class Producer:
         partition: Partition | None,
         records: memoryview | None,
     ) -> None:
-        answers.append(_error(index, error))
+        answers.append(_error(index, error, partition))
         self._count_error(ApiKey.PRODUCE, error.code)
         if partition is not None:
             partition.counters.failed_produce_requests += 1
@@ -275,6 +278,13 @@ def _refusal(body: ProduceBody) -> ApiError:
     )
 
 
-def _error(index: int, error: ApiError) -> PartitionAnswer:
-    message = error.message[:ERROR_MESSAGE_CHARS_MAX] or None
-    return PartitionAnswer(index, error.code, error_message=message)
+def _error(index: int, error: ApiError, partition: Partition | None) -> PartitionAnswer:
+    return PartitionAnswer(
+        index,
+        error.code,
+        log_start_offset=partition.log.log_start_offset
+        if partition is not None and error.code in _REFUSED_RECORDS
+        else -1,
+        error_message=error.message[:ERROR_MESSAGE_CHARS_MAX] or None,
+        record_errors=error.indexes if isinstance(error, RecordsRefused) else (),
+    )

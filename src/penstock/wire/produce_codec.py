@@ -9,14 +9,24 @@ WireError.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from penstock.base.ids import ZERO_UUID
 from penstock.base.limits import ARRAY_ELEMENTS_MAX
 from penstock.wire.decoders import skip_tags
 from penstock.wire.errors import WireError
+from penstock.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from penstock.wire.varint import read_unsigned_varint, unsigned_varint
 
 FLEXIBLE_FROM = 9
+LEADER_FROM = 10
 TOPIC_ID_FROM = 13
 
 TopicKey: TypeAlias = str | bytes
@@ -41,6 +51,7 @@ class PartitionAnswer(NamedTuple):
     error_message: str | None = None
     leader_id: int = -1  # set only with NOT_LEADER_OR_FOLLOWER
     leader_epoch: int = -1
+    record_errors: Sequence[int] = ()  # places in the batch of the records that are the reason
 
 
 _INT16 = struct.Struct(">h")
@@ -66,7 +77,7 @@ _new_tuple = tuple.__new__
 def appended(partition: int, base_offset: int, append_time: int, log_start: int) -> PartitionAnswer:
     """The answer for a partition that took its batch; cheaper than the constructor."""
     return _new_tuple(
-        PartitionAnswer, (partition, 0, base_offset, append_time, log_start, None, -1, -1)
+        PartitionAnswer, (partition, 0, base_offset, append_time, log_start, None, -1, -1, ())
     )
 
 
@@ -212,8 +223,10 @@ def encode_produce_response(correlation_id: int, version: int, topics: TopicAnsw
         if answer.error_code == 0:
             return _encode_appended(correlation_id, topic, answer)
     out = bytearray(8)
-    if version >= FLEXIBLE_FROM:
-        _encode_flexible(out, version, topics)
+    if any(answer.error_code for _, answers in topics for answer in answers):
+        _encode_errors(out, version, topics)
+    elif version >= FLEXIBLE_FROM:
+        _encode_flexible(out, topics)
     else:
         _encode_classic(out, version, topics)
     _FRAME.pack_into(out, 0, len(out) - 4, correlation_id)
@@ -247,18 +260,12 @@ def _encode_classic(out: bytearray, version: int, topics: TopicAnswers) -> None:
                 out += _PARTITION_V3.pack(partition, code, base, append_time)
             elif version < 8:
                 out += _PARTITION_V5.pack(partition, code, base, append_time, start)
-            elif p.error_message is None:
-                out += _PARTITION_V8_OK.pack(partition, code, base, append_time, start, 0, -1)
             else:
-                message = p.error_message.encode()
-                out += _PARTITION_V8_OK.pack(
-                    partition, code, base, append_time, start, 0, len(message)
-                )
-                out += message
+                out += _PARTITION_V8_OK.pack(partition, code, base, append_time, start, 0, -1)
     out += _INT32.pack(0)
 
 
-def _encode_flexible(out: bytearray, version: int, topics: TopicAnswers) -> None:
+def _encode_flexible(out: bytearray, topics: TopicAnswers) -> None:
     out.append(0)  # no tagged fields in the header
     out += unsigned_varint(len(topics) + 1)
     for topic, partitions in topics:
@@ -271,25 +278,44 @@ def _encode_flexible(out: bytearray, version: int, topics: TopicAnswers) -> None
         out += unsigned_varint(len(partitions) + 1)
         for p in partitions:
             partition, code, base, append_time, start = p[:5]
-            if p.error_message is None and p.leader_id < 0:
-                out += _PARTITION_V9_OK.pack(partition, code, base, append_time, start, 1, 0, 0)
-            else:
-                out += _PARTITION_V5.pack(partition, code, base, append_time, start)
-                out.append(1)
-                _append_refusal(out, version, p)
+            out += _PARTITION_V9_OK.pack(partition, code, base, append_time, start, 1, 0, 0)
         out.append(0)
     out += b"\x00\x00\x00\x00\x00"  # throttle time, no tagged fields
 
 
-def _append_refusal(out: bytearray, version: int, p: PartitionAnswer) -> None:
-    if p.error_message is None:
-        out.append(0)
-    else:
-        message = p.error_message.encode()
-        out += unsigned_varint(len(message) + 1)
-        out += message
-    if version >= 10 and p.leader_id >= 0:
-        # One tagged field: tag 0 (current leader), nine bytes: id, epoch, no tags.
-        out += b"\x01\x00\x09"
-        out += _INDEX_SIZE.pack(p.leader_id, p.leader_epoch)
-    out.append(0)
+def _encode_errors(out: bytearray, version: int, topics: TopicAnswers) -> None:
+    """Answers with errors are rare and rich: they go through the tables."""
+    if version >= FLEXIBLE_FROM:
+        out.append(0)  # no tagged fields in the header
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic if isinstance(topic, str) else "",
+                topic_id=topic if isinstance(topic, bytes) else ZERO_UUID,
+                partition_responses=[_with_error(answer, version) for answer in answers],
+            )
+            for topic, answers in topics
+        ]
+    )
+    response.encode_into(out, version)
+
+
+def _with_error(answer: PartitionAnswer, version: int) -> PartitionProduceResponse:
+    leader = LeaderIdAndEpoch()
+    if version >= LEADER_FROM:
+        leader = LeaderIdAndEpoch(leader_id=answer.leader_id, leader_epoch=answer.leader_epoch)
+    return PartitionProduceResponse(
+        index=answer.partition,
+        error_code=answer.error_code,
+        base_offset=answer.base_offset,
+        log_append_time_ms=answer.log_append_time_ms,
+        log_start_offset=answer.log_start_offset,
+        record_errors=[
+            BatchIndexAndErrorMessage(
+                batch_index=place, batch_index_error_message=answer.error_message
+            )
+            for place in answer.record_errors
+        ],
+        error_message=answer.error_message,
+        current_leader=leader,
+    )

@@ -175,6 +175,8 @@ def check_producer_batch(header: BatchHeader, *, control_allowed: bool = False) 
             f"{count} records with a last offset delta of {header.last_offset_delta}; "
             f"a producer's batch holds n > 0 records with offset deltas 0 to n - 1"
         )
+    if header.base_offset:
+        raise _invalid(f"a producer's batch begins at offset 0, not {header.base_offset}")
     if attributes & ~COMPRESSION_MASK:
         _check_flags(header, control_allowed)
     if attributes & COMPRESSION_MASK:

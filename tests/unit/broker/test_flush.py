@@ -51,7 +51,7 @@ def test_no_acknowledgement_and_no_visibility_before_the_fsync(tmp_path: Path, a
             assert partition.log.recovery_point == 2
             assert await latest(reader, topic) == 2
             fetched = await reader.fetch(topic, 0)
-            assert [h.count for h in heads(fetched.records)] == [2]
+            assert [h.record_count for h in heads(fetched.records)] == [2]
 
     run(test)
 

@@ -14,6 +14,7 @@ from penstock.base.limits import ARRAY_ELEMENTS_MAX, TAGGED_FIELDS_MAX
 from penstock.wire.errors import WireError
 from penstock.wire.messages.header import ResponseHeader
 from penstock.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -211,7 +212,10 @@ refused = st.tuples(
     int32s, int16s.filter(bool), int64s, int64s, int64s, st.none() | st.text(max_size=200)
 )
 answers = appended.map(lambda fields: PartitionAnswer(*fields)) | st.builds(
-    lambda fields, leader: PartitionAnswer._make((*fields, *leader)), refused, leaders
+    lambda fields, leader, places: PartitionAnswer(*fields, *leader, places),
+    refused,
+    leaders,
+    st.lists(st.integers(0, 2**31 - 1), max_size=3),
 )
 
 
@@ -222,6 +226,10 @@ def table_answer(p: PartitionAnswer, version: int) -> PartitionProduceResponse:
         base_offset=p.base_offset,
         log_append_time_ms=p.log_append_time_ms,
         log_start_offset=p.log_start_offset,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=i, batch_index_error_message=p.error_message)
+            for i in p.record_errors
+        ],
         error_message=p.error_message,
         current_leader=LeaderIdAndEpoch(leader_id=p.leader_id, leader_epoch=p.leader_epoch)
         if version >= 10

@@ -36,7 +36,8 @@ BATCH = build_batch(
 
 
 def header(**changes: int) -> BatchHeader:
-    return check_batch(BATCH)._replace(**changes)
+    """The header of `BATCH` as its producer would send it, but for `changes`."""
+    return check_batch(BATCH)._replace(**{"base_offset": 0, **changes})
 
 
 def test_header_fields_and_what_follows_from_them() -> None:
@@ -123,6 +124,7 @@ def test_a_correct_producer_batch_passes() -> None:
     [
         ({"record_count": 0, "last_offset_delta": -1}, ErrorCode.INVALID_RECORD),
         ({"record_count": 4}, ErrorCode.INVALID_RECORD),
+        ({"base_offset": 40}, ErrorCode.INVALID_RECORD),
         ({"last_offset_delta": 5}, ErrorCode.INVALID_RECORD),
         ({"record_count": 500, "last_offset_delta": 499}, ErrorCode.INVALID_RECORD),
         ({"attributes": 0x80}, ErrorCode.INVALID_RECORD),
