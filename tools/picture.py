@@ -1,11 +1,12 @@
 """Draws docs/img/first-message.svg: a real node and real commands, as a terminal shows them.
 
-Run as `python tools/picture.py` (`make picture`). Starts a node on a free port with temporary data, runs the
-commands below in a pseudo-terminal, and renders what they print with rich.
+Run as `python tools/picture.py` (`make picture`). Starts a node on a free port with temporary
+data, runs the commands below in a pseudo-terminal, and renders what they print with rich.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -67,7 +68,7 @@ def in_terminal(arguments: list[str], typed: str, bootstrap: str) -> str:
 
 
 def main() -> None:
-    console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     with tempfile.TemporaryDirectory() as data:
         node = subprocess.Popen(
             [

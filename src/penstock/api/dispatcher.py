@@ -25,7 +25,6 @@ from penstock.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.observe.requests import RequestMetrics
 
 log = logging.getLogger("penstock.api")
 
@@ -34,9 +33,8 @@ _RESPONSE = struct.Struct(">ii")
 
 
 class Dispatcher:
-    def __init__(self, broker: Broker, metrics: RequestMetrics) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
@@ -44,13 +42,11 @@ class Dispatcher:
         """Start the request in `frame`; its answer goes through the exchange."""
         try:
             key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
-            client_id = None
             position = _HEADER.size
-            if client_id_size >= 0:
+            if client_id_size > 0:
                 position += client_id_size
                 if position > len(frame):
                     raise ValueError("the client id reaches beyond the frame")
-                client_id = str(frame[_HEADER.size : position], "utf-8")
             api = APIS.get(key)
             if api is None:
                 connection.refuse(f"there is no API {key} here")
@@ -66,7 +62,7 @@ class Dispatcher:
         except (struct.error, IndexError, ValueError) as e:
             connection.refuse(f"a request header that cannot be read: {e}")
             return
-        exchange = Exchange(connection, key, version, correlation_id, client_id, received_ns)
+        exchange = Exchange(connection, key, version, correlation_id, received_ns)
         try:
             if api.handle_raw is not None:
                 api.handle_raw(self._broker, exchange, frame, position)
@@ -88,7 +84,7 @@ class Dispatcher:
             body,
             exchange.api_key,
             exchange.version,
-            exchange.client_id,
+            _client_id(frame),
             exchange.connection.peer_host,
             exchange.connection.listener,
         )
@@ -120,17 +116,15 @@ class Dispatcher:
         exchange.connection.abort()
         exchange.finish(None)
 
-    def answered(self, exchange: Exchange, ready_ns: int, sent_ns: int) -> None:
-        """Count a request whose answer has been handed to the transport."""
-        started_ns = exchange.started_ns
-        local_done_ns = exchange.local_done_ns or ready_ns
-        self._metrics.record(
-            exchange.api_key,
-            started_ns - exchange.received_ns,
-            local_done_ns - started_ns,
-            ready_ns - local_done_ns,
-            sent_ns - ready_ns,
-        )
+
+def _client_id(frame: memoryview) -> str | None:
+    size = _HEADER.unpack_from(frame)[3]
+    if size < 0:
+        return None
+    try:
+        return str(frame[_HEADER.size : _HEADER.size + size], "utf-8")
+    except UnicodeDecodeError as e:
+        raise WireError("RequestHeader", 2, str(e), field="client_id") from None
 
 
 def error_codes(part: Struct) -> Iterator[int]:

@@ -89,18 +89,31 @@ class BatchRules:
 
     def checked(self, records: memoryview | None, version: int, now_ms: int) -> Batch:
         """The one batch in `records`, if need be rewritten; ApiError if it is refused."""
-        header = _checked_header(records)
-        assert records is not None
+        if not records:
+            raise ApiError(
+                ErrorCode.INVALID_RECORD, "a partition of a Produce request carries no records"
+            )
+        try:
+            header = check_batch(records)
+        except CorruptRecord as e:
+            raise _unreadable(records, e) from None
+        size = len(records)
+        if header.length + LOG_OVERHEAD != size:
+            raise ApiError(
+                ErrorCode.INVALID_RECORD,
+                "a partition of a Produce request carries more than one record batch",
+            )
         check_producer_batch(header)
-        if header.attributes & TRANSACTIONAL_FLAG:
+        attributes = header.attributes
+        if attributes & TRANSACTIONAL_FLAG:
             raise ApiError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "a transactional batch needs a transactional.id, and transactions are not "
                 "available on this cluster",
             )
-        if header.length > self._size_max - LOG_OVERHEAD:
+        if size > self._size_max:
             raise self._too_large(header)
-        kind = header.attributes & _COMPRESSION_MASK
+        kind = attributes & _COMPRESSION_MASK
         if kind == _ZSTD and version < ZSTD_FROM_PRODUCE_VERSION:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -179,27 +192,14 @@ class BatchRules:
         return Batch(header, data)
 
 
-def _checked_header(records: memoryview | None) -> BatchHeader:
-    if not records:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD, "a partition of a Produce request carries no records"
-        )
-    try:
-        header = check_batch(records)
-    except CorruptRecord as e:
-        if len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] != MAGIC:
-            raise ApiError(
-                ErrorCode.INVALID_RECORD,
-                f"message format {records[_MAGIC_POSITION]} is not accepted; use a client that "
-                "writes record batches of magic 2",
-            ) from None
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(e)) from None
-    if header.length + LOG_OVERHEAD != len(records):
-        raise ApiError(
+def _unreadable(records: memoryview, error: CorruptRecord) -> ApiError:
+    if len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] != MAGIC:
+        return ApiError(
             ErrorCode.INVALID_RECORD,
-            "a partition of a Produce request carries more than one record batch",
+            f"message format {records[_MAGIC_POSITION]} is not accepted; use a client that "
+            "writes record batches of magic 2",
         )
-    return header
+    return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
 
 def _check_keys(inside: list[Record]) -> None:

@@ -78,7 +78,7 @@ class ProduceInFlight:
         """Everything is written: answer now, or when the acknowledgement asked for is reached."""
         acks = self.acks
         for partition, _, _, end in self.staged:
-            if not partition.acknowledges(end, acks):
+            if end > (partition.high_watermark if acks == ACKS_ALL else partition.durable_offset):
                 self._wait(loop)
                 return
         self.answer()

@@ -54,13 +54,14 @@ class Exchange:
     __slots__ = (
         "answer",
         "api_key",
-        "client_id",
         "connection",
         "correlation_id",
         "done",
         "local_done_ns",
         "on_abandoned",
+        "ready_ns",
         "received_ns",
+        "sent_ns",
         "started_ns",
         "version",
     )
@@ -71,17 +72,17 @@ class Exchange:
         api_key: int,
         version: int,
         correlation_id: int,
-        client_id: str | None,
         received_ns: int,
     ) -> None:
         self.connection = connection
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
-        self.client_id = client_id
         self.received_ns = received_ns
         self.started_ns = monotonic_ns()
-        self.local_done_ns = 0
+        self.local_done_ns = 0  # stays so when the answer is ready at once
+        self.ready_ns = 0
+        self.sent_ns = 0
         self.on_abandoned: Callable[[], None] | None = None
         """Called when the connection ends before the answer is there."""
         self.answer: Answer | None = None
@@ -341,18 +342,19 @@ class Connection(asyncio.Protocol):
         """Write every answer whose turn has come, then start what waited for it."""
         pending = self.pending
         transport = self._transport
+        answered = self._server.answered
         while pending and pending[0].done:
             exchange = pending.popleft()
             answer = exchange.answer
             exchange.answer = None
-            ready_ns = monotonic_ns()
+            exchange.ready_ns = monotonic_ns()
             if answer is not None and transport is not None:
                 if isinstance(answer, list):
                     transport.writelines(answer)
                 else:
                     transport.write(answer)
-            self.active_ns = sent_ns = monotonic_ns()
-            self._server.answered(exchange, ready_ns, sent_ns)
+            self.active_ns = exchange.sent_ns = monotonic_ns()
+            answered(exchange)
         if self._waiting:
             self._pump()
         elif self.closing and not pending and transport is not None:

@@ -25,7 +25,7 @@ from penstock.net.memory import UNLIMITED, RequestMemory
 log = logging.getLogger("penstock.net")
 
 Handler: TypeAlias = Callable[[Connection, memoryview, int], None]
-OnAnswered: TypeAlias = Callable[[Exchange, int, int], None]
+OnAnswered: TypeAlias = Callable[[Exchange], None]
 
 IDLE_SWEEP_SECONDS_MAX = 5.0
 REFUSALS_LOGGED_PER_SWEEP_MAX = 10

@@ -97,8 +97,8 @@ class Node:
             meta["cluster.id"],
         )
         self._broker = broker
-        dispatcher = Dispatcher(broker, metrics.requests)
-        endpoints = self._bind(dispatcher)
+        dispatcher = Dispatcher(broker)
+        endpoints = self._bind(dispatcher, metrics)
         await self._register(controller, endpoints, parse_uuid(meta["directory.id"]), rng.uuid())
         broker.take_dynamic_settings()
         clear_strays(logs, controller)
@@ -123,13 +123,13 @@ class Node:
         assert self._broker is not None
         return self._broker.topic_config(topic)
 
-    def _bind(self, dispatcher: Dispatcher) -> list[BrokerEndpoint]:
+    def _bind(self, dispatcher: Dispatcher, metrics: NodeMetrics) -> list[BrokerEndpoint]:
         """Take every listener's address; what clients are told follows from what was taken."""
         limits = net_limits(self._config)
         advertised = {listener.name: listener for listener in self._config.advertised}
         endpoints = []
         for listener in self._config.listen:
-            server = Server(listener.name, limits, dispatcher, dispatcher.answered)
+            server = Server(listener.name, limits, dispatcher, metrics.requests.answered)
             self._servers.append(server)
             with _listening(listener.host, listener.port, "--listen HOST:PORT"):
                 host, port = server.bind(listener.host or "0.0.0.0", listener.port)

@@ -11,6 +11,7 @@ others, as a long poll or an acknowledgement does (remote), and its answer waits
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from penstock.base.errors import ErrorCode
 from penstock.observe.metrics import Histogram, Reading, Registry, Sample
@@ -24,6 +25,18 @@ PHASES = {
     "penstock_request_total_seconds": f"{_SECONDS} in this node, from last byte in to last out.",
 }
 """Metric names of the phases in the order of `record`, with the total last."""
+
+
+class Answered(Protocol):
+    """A request whose answer has been handed to the socket, with the time of each step."""
+
+    api_key: int
+    received_ns: int
+    started_ns: int
+    local_done_ns: int
+    """0 when nothing was waited for: the answer was ready when the local work was done."""
+    ready_ns: int
+    sent_ns: int
 
 
 class RequestMetrics:
@@ -40,11 +53,14 @@ class RequestMetrics:
         )
         registry.add_source(self._collect)
 
-    def record(
-        self, api_key: int, queue_ns: int, local_ns: int, remote_ns: int, send_ns: int
-    ) -> None:
+    def answered(self, request: Answered) -> None:
         """Count one answered request with the nanoseconds it spent in each phase."""
-        queue, local, remote, send, total = self._phases[api_key]
+        queue, local, remote, send, total = self._phases[request.api_key]
+        received_ns, started_ns = request.received_ns, request.started_ns
+        ready_ns, sent_ns = request.ready_ns, request.sent_ns
+        local_done_ns = request.local_done_ns or ready_ns
+        queue_ns, local_ns = started_ns - received_ns, local_done_ns - started_ns
+        remote_ns, send_ns = ready_ns - local_done_ns, sent_ns - ready_ns
         queue.counts[queue_ns.bit_length()] += 1
         queue.sum_ns += queue_ns
         local.counts[local_ns.bit_length()] += 1
@@ -53,7 +69,7 @@ class RequestMetrics:
         remote.sum_ns += remote_ns
         send.counts[send_ns.bit_length()] += 1
         send.sum_ns += send_ns
-        total_ns = queue_ns + local_ns + remote_ns + send_ns
+        total_ns = sent_ns - received_ns
         total.counts[total_ns.bit_length()] += 1
         total.sum_ns += total_ns
 

@@ -139,14 +139,20 @@ def check_batch(buf: Buf, pos: int = 0) -> BatchHeader:
     """The header at `pos`, after checking that the batch lies whole in `buf` and its CRC is
     right.
     """
-    header = parse_header(buf, pos)
-    end = pos + header.length + LOG_OVERHEAD
-    if end > len(buf):
+    available = len(buf)
+    if available - pos < HEADER_SIZE:
+        return parse_header(buf, pos)  # which says what is wrong
+    header = _new_header(BatchHeader, _unpack_header(buf, pos))
+    length = header[1]
+    if header[3] != MAGIC or length < _LENGTH_MIN:
+        return parse_header(buf, pos)
+    end = pos + length + LOG_OVERHEAD
+    if end > available:
         raise CorruptRecord(
             f"batch at byte {pos} takes {header.size} bytes, only {len(buf) - pos} are there"
         )
     crc = crc32c(memoryview(buf)[pos + CRC_START : end])
-    if crc != header.crc:
+    if crc != header[4]:
         raise CorruptRecord(
             f"batch at byte {pos} (offset {header.base_offset}): "
             f"CRC is {crc:#010x}, its header says {header.crc:#010x}"

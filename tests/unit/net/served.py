@@ -87,7 +87,7 @@ class Script:
         self.bodies.append(bytes(view[_HEAD.size :]))
         if self.hook is not None and self.hook(connection, correlation_id):
             return
-        exchange = Exchange(connection, key, version, correlation_id, None, received_ns)
+        exchange = Exchange(connection, key, version, correlation_id, received_ns)
         self.exchanges[correlation_id] = exchange
         if self.at_once:
             self.finish(correlation_id)
@@ -95,8 +95,8 @@ class Script:
     def finish(self, correlation_id: int) -> None:
         self.exchanges[correlation_id].finish(answer(correlation_id, self.body(correlation_id)))
 
-    def answered(self, exchange: Exchange, ready_ns: int, sent_ns: int) -> None:
-        assert exchange.received_ns <= exchange.started_ns <= ready_ns <= sent_ns
+    def answered(self, exchange: Exchange) -> None:
+        assert exchange.received_ns <= exchange.started_ns <= exchange.ready_ns <= exchange.sent_ns
         self.answered_ids.append(exchange.correlation_id)
 
 

@@ -8,6 +8,7 @@ import re
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import uvloop
@@ -35,7 +36,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         node = Node(broker_config(texts))
         await node.start()
         assert node.metrics is not None
-        node.metrics.requests.record(0, 1, 1, 1, 1)
+        times = {"received_ns": 1, "started_ns": 2, "local_done_ns": 3, "ready_ns": 4, "sent_ns": 5}
+        node.metrics.requests.answered(SimpleNamespace(api_key=0, **times))
         node.metrics.requests.error(0, ErrorCode.INVALID_REQUEST)
         node.metrics.topics.topic("a")
         text = node.metrics.registry.render().decode()

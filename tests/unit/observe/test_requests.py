@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 from penstock.base.errors import ErrorCode
 from penstock.observe.metrics import Registry
@@ -11,12 +12,30 @@ from penstock.observe.requests import PHASES, RequestMetrics
 Scrape = Callable[[Registry], dict[tuple[str, ...], float]]
 
 
+def record(
+    requests: RequestMetrics, api_key: int, queue: int, local: int, remote: int, send: int
+) -> None:
+    """An answered request that spent so many nanoseconds in each phase."""
+    started, local_done = 1 + queue, 1 + queue + local
+    ready = local_done + remote
+    requests.answered(
+        SimpleNamespace(
+            api_key=api_key,
+            received_ns=1,
+            started_ns=started,
+            local_done_ns=local_done,
+            ready_ns=ready,
+            sent_ns=ready + send,
+        )
+    )
+
+
 def test_phases_and_their_total_are_recorded_by_api(scrape: Scrape) -> None:
     registry = Registry()
     requests = RequestMetrics(registry, {0: "Produce", 1: "Fetch", 3: "Metadata"})
-    requests.record(0, 1_000, 20_000, 300_000, 4_000_000)
-    requests.record(0, 1_000, 20_000, 300_000, 4_000_000)
-    requests.record(1, 0, 5_000, 500_000_000, 0)
+    record(requests, 0, 1_000, 20_000, 300_000, 4_000_000)
+    record(requests, 0, 1_000, 20_000, 300_000, 4_000_000)
+    record(requests, 1, 0, 5_000, 500_000_000, 0)
     found = scrape(registry)
     assert found["penstock_requests_total", "Produce"] == 2
     assert found["penstock_requests_total", "Fetch"] == 1
@@ -31,15 +50,15 @@ def test_an_api_that_was_never_called_has_no_series(scrape: Scrape) -> None:
     registry = Registry()
     requests = RequestMetrics(registry, {0: "Produce", 1: "Fetch"})
     assert scrape(registry) == {}
-    requests.record(0, 1, 1, 1, 1)
+    record(requests, 0, 1, 1, 1, 1)
     assert not [key for key in scrape(registry) if "Fetch" in key]
 
 
 def test_each_phase_has_one_head_over_all_apis() -> None:
     registry = Registry()
     requests = RequestMetrics(registry, {0: "Produce", 1: "Fetch"})
-    requests.record(0, 1, 1, 1, 1)
-    requests.record(1, 1, 1, 1, 1)
+    record(requests, 0, 1, 1, 1, 1)
+    record(requests, 1, 1, 1, 1, 1)
     assert registry.render().count(b"# TYPE penstock_request_") == len(PHASES)
 
 
