@@ -42,6 +42,8 @@ _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 # With these Kafka says where the log begins.
 _REFUSED_RECORDS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
 ERROR_MESSAGE_CHARS_MAX = 1_000
+TURN_BYTES_MAX = 256 * 1024
+"""A turn is written early when so much is staged: while the processor's caches still hold it."""
 _GROUPING_OFF_AFTER = 32
 
 
@@ -135,6 +137,7 @@ class Producer:
         self._run_woken = run_woken
         self._loop = asyncio.get_running_loop()
         self._turn: list[ProduceInFlight] = []
+        self._turn_bytes = 0
         self._grouping = False
         self._lone_turns = 0
         self._last_connection: Connection | None = None
@@ -148,6 +151,8 @@ class Producer:
                 self._loop.call_soon(self.write_turn)
             self._turn.append(produce)
             self._stage_all(produce, body)
+            if self._turn_bytes > TURN_BYTES_MAX:
+                self.write_turn()
             return
         if exchange.connection is not self._last_connection:
             self._grouping = self._last_connection is not None
@@ -201,8 +206,10 @@ class Producer:
         )
         if not info.duplicate:
             counters = partition.counters
+            size = len(batch.data)
             counters.messages_in += batch.header.record_count
-            counters.bytes_in += len(batch.data)
+            counters.bytes_in += size
+            self._turn_bytes += size
 
     def _refuse(
         self,
@@ -223,6 +230,7 @@ class Producer:
         otherwise.
         """
         turn, self._turn = self._turn, []
+        self._turn_bytes = 0
         if not turn:
             return
         if len(turn) > 1:

@@ -39,7 +39,7 @@ UNANSWERED_PRODUCES_MAX = 64
 WAITING_BYTES_MAX = 16 * 1024 * 1024
 LARGE_FRAME_BYTES = 64 * 1024
 """A frame of which so much has arrived, and as much is to come, is received into its own buffer."""
-LARGE_FRAME_GROWTH = 4
+LARGE_FRAME_GROWTH = 16
 """Memory is taken for so many times what has really arrived, never for what is only announced."""
 
 _LENGTH = struct.Struct(">i")
