@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
@@ -59,7 +60,7 @@ class IndexCache:
         self.size_bytes -= self._loaded.pop(index, 0)
 
 
-class _Index:
+class _Index(ABC):
     """What the offset and the time index share: a file of fixed-size entries, read on first use."""
 
     __slots__ = ("_held", "_loaded", "_written", "base_offset", "cache", "entries", "path")
@@ -144,14 +145,17 @@ class _Index:
             os.truncate(self.path, entries * self.ENTRY_SIZE)
             self._written = entries
 
+    @abstractmethod
     def _parse(self, data: bytes) -> None:
-        raise NotImplementedError
+        """Take the entries of the file in."""
 
+    @abstractmethod
     def _pack_from(self, entry: int) -> bytes | bytearray:
-        raise NotImplementedError
+        """The entries from the given one on, as they lie in the file."""
 
+    @abstractmethod
     def _drop_after(self, entries: int) -> None:
-        raise NotImplementedError
+        """Forget all but the first `entries` entries."""
 
 
 class OffsetIndex(_Index):
