@@ -155,7 +155,9 @@ class _DecoderMaker:
         mark = self.code.name("n")
         self.run.append((mark, "b", path))
         self.flush()
-        self.code.emit(f"if is_null({mark}):", path)
+        # Among the tagged fields Kafka marks a structure that is not there otherwise.
+        is_null = f"{mark} == 0" if self.version in field.tagged else f"is_null({mark})"
+        self.code.emit(f"if {is_null}:", path)
         self.code.emit(f"    {target} = None")
         self.code.emit("else:")
         self.code.indent += 1

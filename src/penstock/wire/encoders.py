@@ -118,6 +118,8 @@ class _EncoderMaker:
             return f"{value} is None or {value}" if field.nullable else value
         if field.kind == "struct":
             inner = [self.differs(f, f"{value}.{f.name}") for f in struct_of(field).FIELDS]
+            if field.nullable:
+                inner.insert(0, f"{value} is None")
             return " or ".join(inner) or "False"
         return f"{value} != {field.default!r}"
 
@@ -141,7 +143,9 @@ class _EncoderMaker:
             self.structure(struct_of(field), inner, path)
             return
         self.flush()
-        self.code.emit(f"if {inner} is None: {self.write}(b'\\xff')")
+        # Among the tagged fields Kafka marks a structure that is not there otherwise.
+        none = "\\x00" if self.version in field.tagged else "\\xff"
+        self.code.emit(f"if {inner} is None: {self.write}(b'{none}')")
         self.code.emit("else:")
         self.code.indent += 1
         self.run.append(("1", "b", path))

@@ -296,7 +296,7 @@ def struct(
     versions: str,
     *,
     nullable: str,
-    default: None,
+    default: None = ...,
     ignorable: bool = False,
     tag: int | None = None,
     tagged: str | None = None,

@@ -1,0 +1,17 @@
+"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+
+* `states.py`: the states of a group and the table of moves between them
+* `member.py`: one member: what it can, what it has, which of its requests wait
+* `roster.py`: who is in the group: members, static ids, the leader, the vote on the protocol
+* `subscriptions.py`: the topics that consumers name in their metadata
+* `responses.py`: answers in the shape that each version wants
+* `machine.py`: generations: the join phase, the sync phase and every timer
+* `joining.py`: JoinGroup: member ids, static members, room in the group
+* `group.py`: `ClassicGroup`: the other requests, rules for offsets, loading, describing
+"""
+
+from penstock.coordinator.classic.group import ClassicGroup
+from penstock.coordinator.classic.member import ClassicMember
+from penstock.coordinator.classic.states import State
+
+__all__ = ["ClassicGroup", "ClassicMember", "State"]

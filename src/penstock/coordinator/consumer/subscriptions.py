@@ -1,0 +1,95 @@
+"""What members subscribe to: names, regular expressions, and the topics behind them.
+
+A regular expression is resolved once per group, kept as a record, and looked at again when topics
+come or go. The metadata hash sums up the topics subscribed to (name, id, partitions): the group is
+rebalanced when it changes. It is private to the coordinator that wrote it; a hash of other making
+in the log costs one rebalance. Racks are left out, since no partition moves for the sake of a rack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from penstock.base.ids import Uuid
+from penstock.coordinator.consumer.member import Profile
+from penstock.coordinator.consumer.regex import TopicPattern
+from penstock.coordinator.consumer.roster import ResolvedRegex, Roster
+from penstock.coordinator.topics import TopicsView
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics that no regular expression finds; whoever wants them must name them."""
+
+
+class Subscriptions:
+    """The subscriptions of one group, over its roster and the cluster's topics."""
+
+    __slots__ = ("_patterns", "_roster", "_topics")
+
+    def __init__(self, roster: Roster, topics: TopicsView) -> None:
+        self._roster = roster
+        self._topics = topics
+        self._patterns: dict[str, TopicPattern] = {}
+
+    def check(self, regex: str | None) -> None:
+        """Raise INVALID_REGULAR_EXPRESSION for a pattern that cannot be used."""
+        if regex and regex not in self._patterns:
+            self._patterns[regex] = TopicPattern(regex)
+
+    def resolve(self, regex: str, now_ms: int) -> ResolvedRegex:
+        """The topics that match now."""
+        self.check(regex)
+        names = (name for name in self._topics.all_names() if name not in INTERNAL_TOPICS)
+        before = self._roster.regexes.get(regex)
+        version = 1 if before is None else before.version + 1
+        return ResolvedRegex(self._patterns[regex].matching(names), version, now_ms)
+
+    def matches(self, regex: str, names: Iterable[str]) -> bool:
+        """Whether the pattern matches one of `names`."""
+        self.check(regex)
+        return any(self._patterns[regex].matches(n) for n in names if n not in INTERNAL_TOPICS)
+
+    def forget_unused(self) -> list[str]:
+        """Drop regular expressions without subscribers; returns those that had been resolved."""
+        used = {m.profile.topic_regex for m in self._roster.members.values()}
+        for regex in [r for r in self._patterns if r not in used]:
+            del self._patterns[regex]
+        unused = [regex for regex in self._roster.regexes if regex not in used]
+        for regex in unused:
+            del self._roster.regexes[regex]
+        return unused
+
+    def topic_names(self, profile: Profile) -> frozenset[str]:
+        """The topics of a member, whether they exist or not."""
+        names = frozenset(profile.topic_names)
+        resolved = self._roster.regexes.get(profile.topic_regex)
+        return names if resolved is None else names | resolved.topics
+
+    def topic_ids(self, profile: Profile) -> frozenset[Uuid]:
+        """The topics of a member that exist."""
+        ids = (self._topics.topic_id(name) for name in self.topic_names(profile))
+        return frozenset(topic_id for topic_id in ids if topic_id is not None)
+
+    def all_names(self) -> set[str]:
+        """The topics of the group."""
+        names: set[str] = set()
+        for profile in {_subscription(m.profile) for m in self._roster.members.values()}:
+            names |= self.topic_names(profile)
+        return names
+
+    def metadata_hash(self) -> int:
+        """64 bits that change when a topic of the group comes, goes or grows; 0 without topics."""
+        digest = blake2b(digest_size=8)
+        empty = True
+        for name in sorted(self.all_names()):
+            topic_id = self._topics.topic_id(name)
+            if topic_id is not None:
+                empty = False
+                count = self._topics.partition_count(name) or 0
+                digest.update(topic_id + count.to_bytes(4, "big") + name.encode() + b"\0")
+        return 0 if empty else int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def _subscription(profile: Profile) -> Profile:
+    """Only what decides the topics, so that equal subscriptions are looked at once."""
+    return Profile(topic_names=profile.topic_names, topic_regex=profile.topic_regex)

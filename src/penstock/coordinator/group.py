@@ -1,0 +1,129 @@
+"""What a shard asks of a group, whichever protocol its members speak.
+
+A group decides and changes its own memory at once; the `Effects` it returns carry the records that
+say the same. `replay` of those records, in order, on a new group must give an equal group (members'
+timers aside, which `loaded` sets anew). A group never keeps an `Effects` after returning it.
+
+Committed offsets are not a group's matter: the shard keeps them and asks the group who may commit,
+fetch or delete them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.base.clock import Rng
+from penstock.base.errors import ErrorCode
+from penstock.coordinator.config import GroupConfig
+from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects, Reply, TimerKey
+from penstock.coordinator.topics import TopicsView
+from penstock.wire.schema import Message
+
+CLASSIC = "classic"
+CONSUMER = "consumer"
+CONSUMER_PROTOCOL_TYPE = "consumer"
+"""The protocol type of consumers, in both protocols."""
+
+
+@dataclass(slots=True)
+class Environment:
+    """What every group of a shard shares; `config` is replaced when settings change."""
+
+    config: GroupConfig
+    topics: TopicsView
+    rng: Rng
+
+
+class Group(Protocol):
+    """One group. `ClassicGroup(group_id, environment)` and `ConsumerGroup(group_id, environment)`
+    make an empty one, which writes no records until something happens to it.
+
+    A `ClassicGroup` has `describe_classic()` too (for DescribeGroups), a `ConsumerGroup` has
+    `describe_consumer()` (for ConsumerGroupDescribe). `coordinator.consumer.upgrade(classic,
+    request, caller, now_ms)` handles a ConsumerGroupHeartbeat for a classic group and sets its
+    `successor`.
+    """
+
+    group_id: str
+    group_type: str
+    """`classic` or `consumer`."""
+    successor: Group | None
+    """Set when the group has moved to the other protocol: the shard puts it in this one's place
+    after the event. The records that say so are in the event's effects, the classic group's
+    tombstone before the consumer group's first record and the other way round."""
+
+    @property
+    def state_name(self) -> str:
+        """As ListGroups and the Describe APIs show it: `Empty`, `Stable`, ..."""
+
+    @property
+    def protocol_type(self) -> str:
+        """As ListGroups shows it; empty for a group that only stores offsets."""
+
+    @property
+    def is_empty(self) -> bool:
+        """No members, neither present nor expected."""
+
+    # -- loading -------------------------------------------------------------------------------
+
+    def replay(self, key: Message, value: Message | None, timestamp: int) -> None:
+        """Take up a record of this group's; a null value is a tombstone. The tombstone of a whole
+        group (GroupMetadataKey, ConsumerGroupMetadataKey) is the shard's: it drops the group.
+        """
+
+    def loaded(self, now_ms: int) -> Effects:
+        """The partition has been replayed: timers for members that must be heard from."""
+
+    # -- events --------------------------------------------------------------------------------
+
+    def handle(self, request: Message, caller: Caller, now_ms: int) -> Effects:
+        """JoinGroup, SyncGroup, Heartbeat, LeaveGroup or ConsumerGroupHeartbeat for this group."""
+
+    def on_timer(self, key: TimerKey, now_ms: int) -> Effects:
+        """A timer that this group has set is due; `key[0]` is the group's id."""
+
+    def topics_changed(self, names: frozenset[str], now_ms: int) -> Effects:
+        """These topics were created, deleted or have more partitions."""
+
+    def unpark(self, code: ErrorCode) -> list[Reply]:
+        """Answer every request that waits inside the group with `code`; the group is given up."""
+
+    # -- offsets -------------------------------------------------------------------------------
+
+    def validate_offset_commit(
+        self, member_id: str, instance_id: str | None, epoch: int, version: int
+    ) -> ErrorCode:
+        """Whether a commit by this member (generation or member epoch `epoch`; -1 and an empty
+        member id for one that is not a member) in this version of OffsetCommit is accepted.
+        """
+
+    def offsets_committed(self, member_id: str, now_ms: int) -> Effects:
+        """A commit by the member was accepted: it counts as a sign of life where Kafka says so."""
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Whether offsets may be fetched by this member; None and -1 for one that is not a
+        member.
+        """
+
+    def validate_offset_delete(self) -> ErrorCode:
+        """Whether offsets may be deleted now (of topics without subscribers)."""
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member consumes `topic`, so that its offsets must stay."""
+
+    def expiration_base_ms(self, commit_ms: int) -> int | None:
+        """The time from which `offsets.retention.minutes` counts for an offset committed at
+        `commit_ms`, of a topic without subscribers; None while none may expire.
+        """
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def validate_delete(self) -> ErrorCode:
+        """Whether the group may be deleted: NON_EMPTY_GROUP with members."""
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """Records that take back everything the group has written (not its offsets)."""
+
+    def invariants(self) -> None:
+        """Raise InvariantBroken if the group contradicts itself; for tests and the simulator."""

@@ -1,0 +1,381 @@
+"""One partition of `__consumer_offsets`: its groups and their committed offsets.
+
+Duty: find, make and drop the groups of the partition, hand each event to the group it concerns,
+answer the admin's questions, and keep the offsets. What happens inside a group is the group's.
+
+Invariants: a group id names one group, whatever its protocol; `replay` of the records this shard
+has emitted, in order, builds an equal shard, but for groups that only stored offsets and have lost
+them (they are forgotten by the next round of expiry). Every event may only concern group ids that
+hash to this partition: the driver sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from penstock.base.clock import Rng
+from penstock.base.errors import ErrorCode
+from penstock.coordinator.classic import ClassicGroup
+from penstock.coordinator.config import GroupConfig
+from penstock.coordinator.consumer import ConsumerGroup, upgrade
+from penstock.coordinator.effects import (
+    Caller,
+    CoordinatorRecord,
+    Effects,
+    Reply,
+    TimerKey,
+)
+from penstock.coordinator.group import CONSUMER, Environment, Group
+from penstock.coordinator.offsets import OffsetStore, commit_answer
+from penstock.coordinator.records import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode,
+)
+from penstock.coordinator.refusals import refuse
+from penstock.coordinator.topics import TopicsView
+from penstock.wire.messages import consumer_group_describe as consumer_describe
+from penstock.wire.messages import describe_groups as describe
+from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from penstock.wire.messages.heartbeat import HeartbeatRequest
+from penstock.wire.messages.join_group import JoinGroupRequest
+from penstock.wire.messages.leave_group import LeaveGroupRequest
+from penstock.wire.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+from penstock.wire.messages.sync_group import SyncGroupRequest
+from penstock.wire.schema import Message
+
+COMMIT_UNKNOWN_GROUP_FROM: Final = 9
+"""From this version OffsetCommit says that a group is unknown; before, its generation is wrong."""
+DESCRIBE_UNKNOWN_GROUP_FROM: Final = 6
+"""From this version DescribeGroups says that a group is unknown; before, it is shown as dead."""
+DEAD: Final = "Dead"
+EXPIRED_RECORDS_MAX: Final = 10_000
+"""How many offsets one round of expiry removes, so that its batch stays small."""
+
+
+class GroupShard:
+    def __init__(self, config: GroupConfig, topics: TopicsView, rng: Rng) -> None:
+        self.environment = Environment(config, topics, rng)
+        self.groups: dict[str, Group] = {}
+        self.offsets = OffsetStore(self.environment)
+
+    # -- loading -------------------------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+        """Take up a stored record; CorruptRecord if it cannot be read."""
+        record = decode(key, value)
+        if record is None:
+            return
+        found = record.key
+        if isinstance(found, OffsetCommitKey):
+            assert record.value is None or isinstance(record.value, OffsetCommitValue)
+            self.offsets.take(found, record.value)
+            return
+        group_id = found.group if isinstance(found, GroupMetadataKey) else found.group_id
+        kind = ClassicGroup if isinstance(found, GroupMetadataKey) else ConsumerGroup
+        group = self.groups.get(group_id)
+        if record.value is None and (group is None or not isinstance(group, kind)):
+            return  # a tombstone of what has moved to the other protocol since, or is gone
+        if record.value is None and isinstance(found, GroupMetadataKey | ConsumerGroupMetadataKey):
+            del self.groups[group_id]
+            return
+        if group is None or not isinstance(group, kind):
+            group = self.groups[group_id] = kind(group_id, self.environment)
+        group.replay(found, record.value, timestamp)
+
+    def loaded(self, now_ms: int) -> Effects:
+        """The partition has been replayed: timers for members that must be heard from."""
+        for group_id in self.offsets.group_ids():
+            if group_id not in self.groups:
+                self._make_simple(group_id)
+        effects = Effects()
+        for group in list(self.groups.values()):
+            effects.extend(self._took_up(group, group.loaded(now_ms)))
+        return effects
+
+    def unload(self) -> list[Reply]:
+        """Every request that waits inside a group, answered; the shard is given up."""
+        replies = []
+        for group in self.groups.values():
+            replies += group.unpark(ErrorCode.NOT_COORDINATOR)
+        return replies
+
+    # -- events --------------------------------------------------------------------------------
+
+    def handle(self, request: Message, caller: Caller, now_ms: int) -> Effects:
+        """One request; OffsetFetch comes with the one group it is about, in the form of version 8
+        and later, whatever its version.
+        """
+        return _HANDLERS[type(request)](self, request, caller, now_ms)
+
+    def on_timer(self, key: TimerKey, now_ms: int) -> Effects:
+        group = self.groups.get(key[0])
+        if group is None:
+            return Effects()
+        return self._took_up(group, group.on_timer(key, now_ms))
+
+    def topics_changed(self, names: frozenset[str], now_ms: int) -> Effects:
+        """These topics were created, deleted or have more partitions."""
+        effects = Effects()
+        for group in list(self.groups.values()):
+            effects.extend(self._took_up(group, group.topics_changed(names, now_ms)))
+        return effects
+
+    def topics_deleted(self, names: frozenset[str]) -> Effects:
+        """These topics are gone: offsets in them are worth nothing."""
+        effects = Effects()
+        self.offsets.topics_deleted(names, effects.records)
+        return effects
+
+    def expire(self, now_ms: int) -> Effects:
+        """Remove expired offsets, and groups that have nothing left; call again while it does."""
+        effects = Effects()
+        for group in list(self.groups.values()):
+            if len(effects.records) >= EXPIRED_RECORDS_MAX:
+                break
+            self.offsets.expire(group, now_ms, effects.records)
+            if group.is_empty and not self.offsets.has_any(group.group_id):
+                self._drop(group, effects.records)
+        return effects
+
+    def invariants(self) -> None:
+        """Raise InvariantBroken if a group contradicts itself; for tests and the simulator."""
+        for group in self.groups.values():
+            group.invariants()
+
+    # -- the table of groups -------------------------------------------------------------------
+
+    def _make_simple(self, group_id: str) -> ClassicGroup:
+        """A group that only stores offsets: a classic one without members or records."""
+        group = self.groups[group_id] = ClassicGroup(group_id, self.environment)
+        return group
+
+    def _drop(self, group: Group, records: list[CoordinatorRecord]) -> None:
+        records += group.tombstones()
+        del self.groups[group.group_id]
+
+    def _took_up(self, group: Group, effects: Effects) -> Effects:
+        """After an event: put a group that moved to the other protocol in the place of the old."""
+        if group.successor is not None:
+            self.groups[group.group_id] = group.successor
+        return effects
+
+    def _hand_to_new(self, group: Group, request: Message, caller: Caller, now_ms: int) -> Effects:
+        """The first event of a group, which stays only if something came of it."""
+        effects = group.handle(request, caller, now_ms)
+        if effects.records or not group.is_empty:
+            self.groups[group.group_id] = group
+        return effects
+
+    # -- the protocols of members --------------------------------------------------------------
+
+    def _join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> Effects:
+        config = self.environment.config
+        low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        if not request.group_id:
+            return _refused(request, caller, ErrorCode.INVALID_GROUP_ID)
+        if not low <= request.session_timeout_ms <= high:
+            return _refused(request, caller, ErrorCode.INVALID_SESSION_TIMEOUT)
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            return self._took_up(group, group.handle(request, caller, now_ms))
+        if request.member_id:
+            return _refused(request, caller, ErrorCode.UNKNOWN_MEMBER_ID)
+        new = ClassicGroup(request.group_id, self.environment)
+        return self._hand_to_new(new, request, caller, now_ms)
+
+    def _by_member(
+        self,
+        request: SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest,
+        caller: Caller,
+        now_ms: int,
+    ) -> Effects:
+        if not request.group_id:
+            return _refused(request, caller, ErrorCode.INVALID_GROUP_ID)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            return _refused(request, caller, ErrorCode.UNKNOWN_MEMBER_ID)
+        return self._took_up(group, group.handle(request, caller, now_ms))
+
+    def _consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
+    ) -> Effects:
+        if CONSUMER not in self.environment.config.group_coordinator_rebalance_protocols:
+            return _refused(request, caller, ErrorCode.UNSUPPORTED_VERSION)
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            return self._took_up(group, upgrade(group, request, caller, now_ms))
+        if group is not None:
+            return self._took_up(group, group.handle(request, caller, now_ms))
+        new = ConsumerGroup(request.group_id, self.environment)
+        return self._hand_to_new(new, request, caller, now_ms)
+
+    # -- offsets -------------------------------------------------------------------------------
+
+    def _commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> Effects:
+        answers = self.offsets.unknown_topics(request, caller.version)
+        if len(answers) == len(request.topics):
+            return Effects.reply(caller, OffsetCommitResponse(topics=list(answers.values())))
+        code = self._validate_commit(request, caller.version)
+        effects = Effects()
+        if code is not ErrorCode.NONE:
+            refused = [
+                answers.get(place) or commit_answer(topic, code)
+                for place, topic in enumerate(request.topics)
+            ]
+            return Effects.reply(caller, OffsetCommitResponse(topics=refused))
+        topics = [
+            answers.get(place) or self.offsets.commit(request, topic, now_ms, effects.records)
+            for place, topic in enumerate(request.topics)
+        ]
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if effects.records:
+                self._make_simple(request.group_id)
+        else:
+            effects.extend(group.offsets_committed(request.member_id, now_ms))
+        effects.answer(caller, OffsetCommitResponse(topics=topics))
+        return effects
+
+    def _validate_commit(self, request: OffsetCommitRequest, version: int) -> ErrorCode:
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            return group.validate_offset_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id_or_member_epoch,
+                version,
+            )
+        if request.generation_id_or_member_epoch < 0:
+            return ErrorCode.NONE
+        if version >= COMMIT_UNKNOWN_GROUP_FROM:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.ILLEGAL_GENERATION
+
+    def _fetch(self, request: OffsetFetchRequest, caller: Caller, _: int) -> Effects:
+        (wanted,) = request.groups
+        answer = OffsetFetchResponseGroup(group_id=wanted.group_id)
+        group = self.groups.get(wanted.group_id)
+        code = ErrorCode.NONE
+        if group is not None:
+            code = group.validate_offset_fetch(wanted.member_id, wanted.member_epoch)
+        # A group that is not there has no offsets, which is no error.
+        if code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            answer.topics = self.offsets.fetch(wanted, caller.version)
+        else:
+            answer.error_code = code
+        return Effects.reply(caller, OffsetFetchResponse(groups=[answer]))
+
+    def _delete_offsets(self, request: OffsetDeleteRequest, caller: Caller, _: int) -> Effects:
+        if not request.group_id:
+            return _refused(request, caller, ErrorCode.INVALID_GROUP_ID)
+        group = self.groups.get(request.group_id)
+        code = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.validate_offset_delete()
+        if group is None or code is not ErrorCode.NONE:
+            return _refused(request, caller, code)
+        effects = Effects()
+        topics = [self.offsets.delete(group, topic, effects.records) for topic in request.topics]
+        effects.answer(caller, OffsetDeleteResponse(topics=topics))
+        return effects
+
+    # -- the admin -----------------------------------------------------------------------------
+
+    def _list(self, request: ListGroupsRequest, caller: Caller, _: int) -> Effects:
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        found = [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state_name,
+                group_type=group.group_type,
+            )
+            for group in self.groups.values()
+            if (not states or group.state_name.lower() in states)
+            and (not types or group.group_type in types)
+        ]
+        return Effects.reply(caller, ListGroupsResponse(groups=found))
+
+    def _describe(self, request: describe.DescribeGroupsRequest, caller: Caller, _: int) -> Effects:
+        found = [self._describe_one(id_, caller.version) for id_ in request.groups]
+        return Effects.reply(caller, describe.DescribeGroupsResponse(groups=found))
+
+    def _describe_one(self, group_id: str, version: int) -> describe.DescribedGroup:
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return group.describe_classic()
+        dead = describe.DescribedGroup(group_id=group_id, group_state=DEAD)
+        if version >= DESCRIBE_UNKNOWN_GROUP_FROM:
+            dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            what = "found" if group is None else "a classic group"
+            dead.error_message = f"Group {group_id} is not {what}."
+        return dead
+
+    def _describe_consumer(
+        self, request: consumer_describe.ConsumerGroupDescribeRequest, caller: Caller, _: int
+    ) -> Effects:
+        found = [self._describe_consumer_one(id_) for id_ in request.group_ids]
+        return Effects.reply(caller, consumer_describe.ConsumerGroupDescribeResponse(groups=found))
+
+    def _describe_consumer_one(self, group_id: str) -> consumer_describe.DescribedGroup:
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.describe_consumer()
+        what = "found" if group is None else "a consumer group"
+        return consumer_describe.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} is not {what}.",
+        )
+
+    def _delete(self, request: DeleteGroupsRequest, caller: Caller, _: int) -> Effects:
+        effects = Effects()
+        results = []
+        for group_id in request.groups_names:
+            group = self.groups.get(group_id)
+            code = ErrorCode.GROUP_ID_NOT_FOUND if group is None else group.validate_delete()
+            if group is not None and code is ErrorCode.NONE:
+                self.offsets.delete_all(group_id, effects.records)
+                self._drop(group, effects.records)
+            results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+        effects.answer(caller, DeleteGroupsResponse(results=results))
+        return effects
+
+
+def _refused(request: Message, caller: Caller, code: ErrorCode) -> Effects:
+    return Effects.reply(caller, refuse(request, caller.version, code))
+
+
+_HANDLERS: Final[Mapping[type[Message], Callable[[GroupShard, Any, Caller, int], Effects]]] = {
+    JoinGroupRequest: GroupShard._join,
+    SyncGroupRequest: GroupShard._by_member,
+    HeartbeatRequest: GroupShard._by_member,
+    LeaveGroupRequest: GroupShard._by_member,
+    ConsumerGroupHeartbeatRequest: GroupShard._consumer_heartbeat,
+    OffsetCommitRequest: GroupShard._commit,
+    OffsetFetchRequest: GroupShard._fetch,
+    OffsetDeleteRequest: GroupShard._delete_offsets,
+    ListGroupsRequest: GroupShard._list,
+    describe.DescribeGroupsRequest: GroupShard._describe,
+    consumer_describe.ConsumerGroupDescribeRequest: GroupShard._describe_consumer,
+    DeleteGroupsRequest: GroupShard._delete,
+}
