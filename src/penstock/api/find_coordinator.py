@@ -1,15 +1,14 @@
-"""FindCoordinator (10), versions 0 to 6.
+"""FindCoordinator (10), versions 0 to 6: the node that coordinates a group.
 
-There are no coordinators yet: every key is answered with COORDINATOR_NOT_AVAILABLE and a
-sentence that says what works instead. The code is one that clients try again: librdkafka
-asks even when partitions are assigned by hand, and would hand any other error to the
-application.
+The first question creates `__consumer_offsets`. There are no coordinators of transactions and share
+groups yet: those keys are answered with COORDINATOR_NOT_AVAILABLE and a sentence, a code that
+clients try again rather than hand to the application.
 """
 
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.broker.broker import Broker
 from penstock.wire.messages.find_coordinator import (
     Coordinator,
@@ -18,29 +17,48 @@ from penstock.wire.messages.find_coordinator import (
 )
 
 BATCHED_FROM = 4
-_WHAT = {0: "consumer groups", 1: "transactions", 2: "share groups"}
+GROUP = 0
+_NOT_HERE = {1: "transactions", 2: "share groups"}
 
 
 @handler(FindCoordinatorRequest, FindCoordinatorResponse)
-def find_coordinator(
-    _: Broker, request: Request[FindCoordinatorRequest]
+async def find_coordinator(
+    broker: Broker, request: Request[FindCoordinatorRequest]
 ) -> FindCoordinatorResponse:
     body = request.body
-    what = _WHAT.get(body.key_type)
-    if what is None:
-        code, message = ErrorCode.INVALID_REQUEST, f"there is no coordinator type {body.key_type}"
-    else:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        message = f"{what} are not available on this cluster; assign partitions by hand instead"
-    if request.version < BATCHED_FROM:
-        return FindCoordinatorResponse(
-            error_code=code, error_message=message, node_id=-1, host="", port=-1
-        )
+    keys = body.coordinator_keys if request.version >= BATCHED_FROM else [body.key]
+    found = [await _find(broker, request.listener, body.key_type, key) for key in keys]
+    if request.version >= BATCHED_FROM:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(
-                key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
-            )
-            for key in body.coordinator_keys
-        ]
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
     )
+
+
+async def _find(broker: Broker, listener: str, key_type: int, key: str) -> Coordinator:
+    try:
+        if key_type in _NOT_HERE:
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{_NOT_HERE[key_type]} are not available on this cluster",
+            )
+        if key_type != GROUP:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no coordinator type {key_type}")
+        node_id = await broker.groups.coordinator_of(key)
+        for node in broker.live_nodes(listener):
+            if node.id == node_id:
+                return Coordinator(
+                    key=key, node_id=node.id, host=node.host, port=node.port, error_message=None
+                )
+        raise ApiError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is not on this listener"
+        )
+    except ApiError as e:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=e.code, error_message=e.message
+        )

@@ -210,6 +210,18 @@ def _check_keys(inside: list[Record]) -> None:
         )
 
 
+class InternalTopicRules(BatchRules):
+    """Nobody but its coordinator writes to an internal topic."""
+
+    __slots__ = ()
+
+    def checked(self, records: memoryview | None, version: int, now_ms: int) -> Batch:
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "the topic is the cluster's own: only its coordinator writes to it",
+        )
+
+
 def _level(kind: Compression | None, config: LogConfig) -> int | None:
     if kind == Compression.GZIP:
         return config.compression_gzip_level

@@ -15,6 +15,7 @@ from penstock.broker.controller_driver import ControllerDriver
 from penstock.broker.fetch import Fetcher
 from penstock.broker.fetch_session import FetchSessionCache
 from penstock.broker.flusher import Flusher
+from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.partition import Partition
 from penstock.broker.produce import Producer
 from penstock.broker.producer_ids import ProducerIdManager
@@ -26,8 +27,10 @@ from penstock.log.manager import LogManager
 from penstock.metadata.controller import FEATURES
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.metadata.names import OFFSETS_TOPIC
 from penstock.observe.logs import set_level
 from penstock.observe.standard import TopicMetrics
+from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 log = logging.getLogger("penstock.broker")
 
@@ -90,6 +93,15 @@ class Broker:
             settings.config.max_incremental_fetch_session_cache_slots, rng.below
         )
         self.producer_ids = ProducerIdManager(self._next_producer_ids)
+        self.groups = GroupCoordinator(
+            settings.config,
+            self.metadata,
+            self.replicas,
+            clock,
+            rng,
+            create_topic=self._create_topic,
+            run_woken=self._run_woken,
+        )
         controller.on_committed(self.apply)
 
     @property
@@ -114,8 +126,11 @@ class Broker:
         return [n for n in candidates if "compact" in self.topic_config(n).cleanup_policy]
 
     def write_turn(self) -> None:
-        """Write what producers have staged in this turn; before a log is changed otherwise."""
+        """Write what producers and coordinators have staged in this turn; before a log is changed
+        otherwise.
+        """
         self.producer.write_turn()
+        self.groups.write_turn()
 
     def _run_woken(self) -> None:
         self.fetcher.run_woken()
@@ -148,11 +163,24 @@ class Broker:
 
     async def auto_create_topics(self, names: list[str]) -> dict[str, int]:
         """Create topics with the node's defaults; the error codes of those that were refused."""
+        refused = {}
+        if OFFSETS_TOPIC in names:
+            refused[OFFSETS_TOPIC] = int(await self.groups.make_topic())
+            names = [name for name in names if name != OFFSETS_TOPIC]
         try:
             response = await self.controller.submit(lambda c: c.auto_create_topics(names))
         except ApiError as e:
-            return dict.fromkeys(names, int(e.code))
-        return {t.name: t.error_code for t in response.topics if t.error_code != ErrorCode.NONE}
+            return refused | dict.fromkeys(names, int(e.code))
+        refused |= {t.name: t.error_code for t in response.topics}
+        return {name: code for name, code in refused.items() if code != ErrorCode.NONE}
+
+    async def _create_topic(self, topic: CreatableTopic) -> ErrorCode:
+        request = CreateTopicsRequest(topics=[topic])
+        try:
+            response = await self.controller.submit(lambda c: c.create_topics(request))
+        except ApiError as e:
+            return e.code
+        return ErrorCode(response.topics[0].error_code)
 
     async def _next_producer_ids(self) -> range:
         epoch = self.metadata.brokers[self.node_id].epoch
@@ -166,6 +194,8 @@ class Broker:
         self.write_turn()
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()
+        self.groups.apply(delta)
+        self.groups.write_turn()
         self.replicas.apply(delta)
         self.fetcher.run_woken()
 
@@ -186,10 +216,14 @@ class Broker:
         self.fetcher.run_woken()
 
     def end_waiting(self) -> None:
-        """The node stops: long polls are answered with what is there."""
+        """The node stops: long polls are answered with what is there, and who waits for a group is
+        told to look elsewhere.
+        """
+        self.groups.end_waiting()
         self.fetcher.answer_all()
 
     async def stop(self) -> None:
         """Finish what is in flight; the logs are closed by their owner."""
+        await self.groups.stop()
         await self.flusher.stop()
         self.fetcher.stop()

@@ -7,13 +7,14 @@ Offsets, each never above the one before:
 * `high_watermark`: what lies below it is committed and may be read.
 
 Requests wait here in two ways: a Produce for its offsets to be durable (acks=1) or committed
-(acks=all), a Fetch for the high watermark to move. Owned by the event loop's thread.
+(acks=all), as a coordinator waits for its records, and a Fetch for the high watermark to move.
+Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import Uuid
@@ -26,14 +27,23 @@ from penstock.observe.standard import TopicCounters
 if TYPE_CHECKING:
     from penstock.broker.fetch import FetchInFlight
     from penstock.broker.flusher import Flusher
-    from penstock.broker.produce import ProduceInFlight
 
 ACKS_ALL = -1
 
 
+class AppendWaiter(Protocol):
+    """Who waits for appended records to be durable or committed."""
+
+    def partition_done(self) -> None:
+        """They are."""
+
+    def partition_failed(self, partition: Partition, code: ErrorCode, message: str) -> None:
+        """They never will be, as far as this node knows."""
+
+
 class Partition:
     __slots__ = (
-        "_produce_waiters",
+        "_append_waiters",
         "_registration",
         "counters",
         "durable_offset",
@@ -79,7 +89,7 @@ class Partition:
         log.update_high_watermark(self.high_watermark)
         self.fetch_waiters: set[FetchInFlight] = set()
         self.woken = woken  # the node's fetches that may have become answerable in this turn
-        self._produce_waiters: deque[tuple[int, int, ProduceInFlight]] = deque()
+        self._append_waiters: deque[tuple[int, int, AppendWaiter]] = deque()
 
     @property
     def last_stable_offset(self) -> int:
@@ -145,9 +155,9 @@ class Partition:
         After a failed fsync nobody knows what the disk has: nothing more becomes durable here.
         """
         self.flush_wanted = self.log.health.for_good
-        waiters, self._produce_waiters = self._produce_waiters, deque()
-        for _, _, produce in waiters:
-            produce.partition_failed(self, ErrorCode.KAFKA_STORAGE_ERROR, message)
+        waiters, self._append_waiters = self._append_waiters, deque()
+        for _, _, waiter in waiters:
+            waiter.partition_failed(self, ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def _advance(self) -> None:
         if self.durable_offset > self.high_watermark:
@@ -155,7 +165,7 @@ class Partition:
             self.log.update_high_watermark(self.durable_offset)
             if self.fetch_waiters:
                 self.woken |= self.fetch_waiters
-        waiters = self._produce_waiters
+        waiters = self._append_waiters
         while waiters and self.acknowledges(waiters[0][0], waiters[0][1]):
             waiters.popleft()[2].partition_done()
 
@@ -165,14 +175,14 @@ class Partition:
         reached = self.high_watermark if acks == ACKS_ALL else self.durable_offset
         return end_offset <= reached
 
-    def wait_for(self, end_offset: int, acks: int, produce: ProduceInFlight) -> None:
-        self._produce_waiters.append((end_offset, acks, produce))
+    def wait_for(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
+        self._append_waiters.append((end_offset, acks, waiter))
 
     def close(self, code: ErrorCode, message: str) -> None:
         """The partition leaves this node: nobody may go on waiting for it."""
-        waiters, self._produce_waiters = self._produce_waiters, deque()
-        for _, _, produce in waiters:
-            produce.partition_failed(self, code, message)
+        waiters, self._append_waiters = self._append_waiters, deque()
+        for _, _, waiter in waiters:
+            waiter.partition_failed(self, code, message)
         self.wake_all()
 
     def wake_all(self) -> None:

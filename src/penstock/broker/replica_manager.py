@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import ApiError, ErrorCode, StorageError
 from penstock.base.ids import TopicPartition, Uuid
-from penstock.broker.batch_validation import BatchRules
+from penstock.broker.batch_validation import BatchRules, InternalTopicRules
 from penstock.broker.partition import Partition
 from penstock.config.log_config import LogConfig
 from penstock.log.manager import LogManager
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType, Topic
+from penstock.metadata.names import INTERNAL_TOPICS
 from penstock.observe.standard import TopicMetrics
 from penstock.wire.produce_codec import TopicKey
 
@@ -63,6 +64,11 @@ class ReplicaManager:
                 return partition
         return self._open(topic, index)
 
+    def opened(self, topic: str, index: int) -> Partition | None:
+        """The partition, if it has been used since the start."""
+        partitions = self._topics.get(topic)
+        return None if partitions is None else partitions.get(index)
+
     def open_partitions(self) -> Iterator[Partition]:
         for key, partitions in self._topics.items():
             if isinstance(key, str):
@@ -99,7 +105,7 @@ class ReplicaManager:
             index,
             opened,
             registration=registration,
-            rules=BatchRules(opened.config, full=self._full_validation()),
+            rules=self._rules(image.name, opened.config),
             counters=self._topic_metrics.topic(image.name),
             flusher=self._flusher,
             woken=self.woken,
@@ -135,9 +141,13 @@ class ReplicaManager:
 
     def _reconfigure(self, name: str) -> None:
         config = self._log_config(name)
-        rules = BatchRules(config, full=self._full_validation())
+        rules = self._rules(name, config)
         for partition in self._topics.get(name, {}).values():
             partition.reconfigure(config, rules)
+
+    def _rules(self, name: str, config: LogConfig) -> BatchRules:
+        kind = InternalTopicRules if name in INTERNAL_TOPICS else BatchRules
+        return kind(config, full=self._full_validation())
 
     def _drop(self, topic: Topic) -> None:
         partitions = self._topics.pop(topic.name, {})

@@ -1,9 +1,9 @@
 """The broker settings, each field a row of the table; `BrokerConfig()` has the defaults.
 
-The fields stand in four groups (one base class each, so that each can be read at one sitting):
-the node itself, its network, the topics it creates, and its logs. A broker setting that only
-supplies a topic setting's default is declared with `topic_default`, which takes type, default and
-bounds from the topic's row.
+The fields stand in five groups (one base class each, so that each can be read at one sitting):
+the node itself, its network, the topics it creates, its logs, and consumer groups. A broker
+setting that only supplies a topic setting's default is declared with `topic_default`, which takes
+type, default and bounds from the topic's row.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.base.ids import parse_uuid
+from penstock.config.broker_groups import GroupSettings
 from penstock.config.broker_log import LogSettings
 from penstock.config.broker_net import NetworkSettings
 from penstock.config.listeners import Listener, parse_address, parse_listeners
@@ -88,6 +89,12 @@ class NodeSettings:
         "Whether `/metrics` shows traffic by topic; switch it off where topics are many. The "
         "totals stay.",
     )
+    penstock_metrics_per_group: bool = setting(
+        SettingType.BOOLEAN,
+        True,
+        "Whether `/metrics` shows the lag of consumer groups by group, topic and partition; switch "
+        "it off where groups are many. The totals stay.",
+    )
     penstock_metrics_per_partition: bool = setting(
         SettingType.BOOLEAN,
         True,
@@ -126,7 +133,7 @@ class TopicSettings:
 
 
 @dataclass(frozen=True)
-class BrokerConfig(NodeSettings, NetworkSettings, TopicSettings, LogSettings):
+class BrokerConfig(NodeSettings, NetworkSettings, TopicSettings, LogSettings, GroupSettings):
     @property
     def data_dir(self) -> str:
         """The one data folder."""
@@ -148,7 +155,10 @@ class BrokerConfig(NodeSettings, NetworkSettings, TopicSettings, LogSettings):
 
 
 _NO_AUTH = "it has no authentication or encryption yet"
-_NO_GROUPS = "it has no consumer groups yet"
+_NO_SHARE_GROUPS = "it has no share groups yet"
+_NO_STREAMS_GROUPS = "it has no streams groups"
+_NO_GROUP_SETTINGS = "groups have no settings of their own that it could bound"
+_FOLLOWS = "its value follows from how a node works; leave it out"
 _NO_TRANSACTIONS = "it has no transactions yet"
 _NO_TIER = "it has no remote tier"
 _ONE_NODE = "a cluster is one node for now"
@@ -177,9 +187,20 @@ BROKER_SETTINGS = Table(
         "replica.": _ONE_NODE,
         "leader.imbalance.": _ONE_NODE,
         "controller.quorum.": _ONE_NODE,
-        "group.": _NO_GROUPS,
-        "offsets.": _NO_GROUPS,
-        "share.": _NO_GROUPS,
+        "group.share.": _NO_SHARE_GROUPS,
+        "share.": _NO_SHARE_GROUPS,
+        "group.streams.": _NO_STREAMS_GROUPS,
+        "group.coordinator.threads": _ONE_LOOP,
+        "group.coordinator.background.threads": _ONE_LOOP,
+        "group.coordinator.append.linger.ms": _FOLLOWS,
+        "group.coordinator.cached.buffer.max.bytes": _FOLLOWS,
+        "group.consumer.min.assignment.interval.ms": _NO_GROUP_SETTINGS,
+        "group.consumer.max.assignment.interval.ms": _NO_GROUP_SETTINGS,
+        "group.consumer.regex.refresh.interval.ms": "regular expressions are looked up anew "
+        "whenever topics change; leave it out",
+        "offsets.commit.timeout.ms": _FOLLOWS,
+        "offsets.load.buffer.size": _FOLLOWS,
+        "offsets.topic.compression.codec": "records of the offsets topic are not compressed",
         "transaction.": _NO_TRANSACTIONS,
         "transactional.": _NO_TRANSACTIONS,
         "remote.": _NO_TIER,
@@ -219,6 +240,7 @@ def _check(config: BrokerConfig) -> None:
             f"queued.max.request.bytes ({config.queued_max_request_bytes}) cannot be less than "
             f"socket.request.max.bytes ({config.socket_request_max_bytes})"
         )
+    _check_group_times(config)
     _check_time("log.retention.ms", config.log_retention_ms)
     _check_time("log.retention.minutes", config.log_retention_minutes)
     _check_time("log.retention.hours", config.log_retention_hours)
@@ -241,6 +263,31 @@ def _check_addresses(config: BrokerConfig) -> None:
             )
     if config.penstock_http_listen:
         parse_address(config.penstock_http_listen, "penstock.http.listen")
+
+
+def _check_group_times(config: BrokerConfig) -> None:
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise ConfigError(
+            f"group.min.session.timeout.ms ({config.group_min_session_timeout_ms}) cannot be more "
+            f"than group.max.session.timeout.ms ({config.group_max_session_timeout_ms})"
+        )
+    for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+        field = what.replace(".", "_")
+        low = getattr(config, f"group_consumer_min_{field}")
+        high = getattr(config, f"group_consumer_max_{field}")
+        value = getattr(config, f"group_consumer_{field}")
+        if not low <= value <= high:
+            raise ConfigError(
+                f"group.consumer.{what} cannot be '{value}': it must be between "
+                f"group.consumer.min.{what} ({low}) and group.consumer.max.{what} ({high})"
+            )
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            "group.consumer.heartbeat.interval.ms must be less than "
+            "group.consumer.session.timeout.ms"
+        )
+    if not config.group_consumer_assignors:
+        raise ConfigError("group.consumer.assignors cannot be empty: name at least one")
 
 
 def _check_time(name: str, value: int | None) -> None:

@@ -49,6 +49,18 @@ def max_timestamp(log: Log) -> TimestampOffset | None:
     return _first_in_segment(best, start, timestamp, log_start)
 
 
+def timestamp_at(log: Log, offset: int) -> int | None:
+    """The time of the first batch that ends at or above `offset`: that of its first record, or its
+    append time. Reads one header, whatever the batch's size; None where there is no such batch.
+    """
+    for segment in log.segments.from_offset(offset):
+        place = segment.find(offset)
+        if place is not None:
+            header = next(segment.headers(place.position))
+            return header.max_timestamp if header.log_append_time else header.base_timestamp
+    return None
+
+
 def _max_from(segment: LogSegment, log_start: int) -> int:
     """The greatest timestamp of a segment whose beginning was trimmed, found by its headers."""
     place = segment.find(log_start)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from penstock.base.ids import TopicPartition
 from penstock.broker.broker import Broker
+from penstock.broker.group_lag import GroupLag
 from penstock.log.log import Log
 from penstock.net.server import Server
 from penstock.observe.loop_lag import loop_lag_histogram
@@ -35,6 +36,13 @@ class NodeMetrics:
             registry,
             lambda: _open_logs(broker),
             per_partition=broker.config.penstock_metrics_per_partition,
+        )
+        GroupLag(
+            registry,
+            broker.groups,
+            broker.replicas,
+            broker.clock,
+            per_group=broker.config.penstock_metrics_per_group,
         )
         registry.gauge(
             "penstock_log_dir_writable",

@@ -102,6 +102,7 @@ class Node:
         await self._register(controller, endpoints, parse_uuid(meta["directory.id"]), rng.uuid())
         broker.take_dynamic_settings()
         clear_strays(logs, controller)
+        broker.groups.start(logs.partitions())
         metrics.watch(broker, self._servers)
         for server in self._servers:
             await server.start()

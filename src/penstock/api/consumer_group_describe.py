@@ -1,0 +1,41 @@
+"""ConsumerGroupDescribe (69), versions 0 to 1: state and members of consumer groups (KIP-848)."""
+
+from __future__ import annotations
+
+from penstock.api.groups import GROUP_OPERATIONS, to_shard, together
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ErrorCode
+from penstock.broker.broker import Broker
+from penstock.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+
+@handler(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)
+async def consumer_group_describe(
+    broker: Broker, request: Request[ConsumerGroupDescribeRequest]
+) -> ConsumerGroupDescribeResponse:
+    unnamed = [
+        DescribedGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)
+        for group_id in request.body.group_ids
+        if not group_id
+    ]
+    answers = await together(
+        to_shard(
+            broker,
+            request,
+            group_id,
+            ConsumerGroupDescribeRequest(group_ids=[group_id]),
+            ConsumerGroupDescribeResponse,
+        )
+        for group_id in request.body.group_ids
+        if group_id
+    )
+    groups = unnamed + [group for answer in answers for group in answer.groups]
+    if request.body.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+    return ConsumerGroupDescribeResponse(groups=groups)

@@ -1,0 +1,27 @@
+"""DeleteGroups (42), versions 0 to 2: forget groups without members, with their offsets."""
+
+from __future__ import annotations
+
+from penstock.api.groups import to_shard, together
+from penstock.api.registry import Request, handler
+from penstock.broker.broker import Broker
+from penstock.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+
+@handler(DeleteGroupsRequest, DeleteGroupsResponse)
+async def delete_groups(
+    broker: Broker, request: Request[DeleteGroupsRequest]
+) -> DeleteGroupsResponse:
+    # A name that is given twice is deleted, and answered, once.
+    names = dict.fromkeys(request.body.groups_names)
+    answers = await together(
+        to_shard(
+            broker,
+            request,
+            name,
+            DeleteGroupsRequest(groups_names=[name]),
+            DeleteGroupsResponse,
+        )
+        for name in names
+    )
+    return DeleteGroupsResponse(results=[r for answer in answers for r in answer.results])

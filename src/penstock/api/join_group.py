@@ -1,0 +1,17 @@
+"""JoinGroup (11), versions 0 to 9: enter a classic group."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from penstock.api.groups import to_shard
+from penstock.api.registry import Request, handler
+from penstock.broker.broker import Broker
+from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+@handler(JoinGroupRequest, JoinGroupResponse)
+def join_group(
+    broker: Broker, request: Request[JoinGroupRequest]
+) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+    return to_shard(broker, request, request.body.group_id, request.body, JoinGroupResponse)

@@ -1,0 +1,17 @@
+"""LeaveGroup (13), versions 0 to 5: members leave a classic group."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from penstock.api.groups import to_shard
+from penstock.api.registry import Request, handler
+from penstock.broker.broker import Broker
+from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+
+@handler(LeaveGroupRequest, LeaveGroupResponse)
+def leave_group(
+    broker: Broker, request: Request[LeaveGroupRequest]
+) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+    return to_shard(broker, request, request.body.group_id, request.body, LeaveGroupResponse)

@@ -1,0 +1,17 @@
+"""SyncGroup (14), versions 0 to 5: hand out, or wait for, the assignment of a generation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from penstock.api.groups import to_shard
+from penstock.api.registry import Request, handler
+from penstock.broker.broker import Broker
+from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+@handler(SyncGroupRequest, SyncGroupResponse)
+def sync_group(
+    broker: Broker, request: Request[SyncGroupRequest]
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    return to_shard(broker, request, request.body.group_id, request.body, SyncGroupResponse)

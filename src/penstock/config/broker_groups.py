@@ -1,0 +1,161 @@
+"""Broker settings of consumer groups and of the topic that keeps their offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.config.table import Importance, OneOf, SettingType, at_least, setting
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class OffsetsTopicSettings:
+    offsets_topic_num_partitions: int = setting(
+        SettingType.INT,
+        50,
+        "How many partitions `__consumer_offsets` gets when it is created; each group belongs to "
+        "one of them, so the number must not change afterwards.",
+        rule=at_least(1),
+        importance=Importance.HIGH,
+    )
+    offsets_topic_replication_factor: int = setting(
+        SettingType.SHORT,
+        3,
+        "How many replicas the partitions of `__consumer_offsets` get when it is created; as many "
+        "as there are live brokers where those are fewer.",
+        rule=at_least(1),
+        importance=Importance.HIGH,
+    )
+    offsets_topic_segment_bytes: int = setting(
+        SettingType.INT,
+        104_857_600,
+        "The segment size of `__consumer_offsets`: small enough for quick compaction.",
+        rule=at_least(1_048_576),
+        importance=Importance.HIGH,
+    )
+    offset_metadata_max_bytes: int = setting(
+        SettingType.INT,
+        4_096,
+        "The longest text that a commit may store beside an offset.",
+        rule=at_least(0),
+        importance=Importance.HIGH,
+    )
+    offsets_retention_minutes: int = setting(
+        SettingType.INT,
+        10_080,
+        "How long offsets are kept after their group has lost its last member or, where nobody "
+        "subscribes to their topic, after their commit.",
+        rule=at_least(1),
+        importance=Importance.HIGH,
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        SettingType.LONG,
+        600_000,
+        "How often expired offsets are looked for.",
+        rule=at_least(1),
+        importance=Importance.HIGH,
+    )
+
+
+@dataclass(frozen=True)
+class ClassicGroupSettings:
+    group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
+        SettingType.LIST,
+        ("classic", "consumer"),
+        "The group protocols that members may speak.",
+        rule=OneOf(("classic", "consumer")),
+    )
+    group_min_session_timeout_ms: int = setting(
+        SettingType.INT,
+        6_000,
+        "The shortest session timeout that a member of a classic group may ask for.",
+        rule=at_least(0),
+    )
+    group_max_session_timeout_ms: int = setting(
+        SettingType.INT,
+        1_800_000,
+        "The longest session timeout that a member of a classic group may ask for.",
+        rule=at_least(0),
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        SettingType.INT,
+        3_000,
+        "How long the first rebalance of an empty classic group waits for more members.",
+        rule=at_least(0),
+    )
+    group_max_size: int = setting(
+        SettingType.INT,
+        INT32_MAX,
+        "How many members a classic group may have.",
+        rule=at_least(1),
+    )
+
+
+@dataclass(frozen=True)
+class ConsumerGroupSettings:
+    group_consumer_session_timeout_ms: int = setting(
+        SettingType.INT,
+        45_000,
+        "After how long without a heartbeat a member of a consumer group is replaced.",
+        rule=at_least(1),
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        SettingType.INT,
+        45_000,
+        "The least that `group.consumer.session.timeout.ms` may be.",
+        rule=at_least(1),
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        SettingType.INT,
+        60_000,
+        "The most that `group.consumer.session.timeout.ms` may be.",
+        rule=at_least(1),
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        SettingType.INT,
+        5_000,
+        "How often members of consumer groups are told to send heartbeats.",
+        rule=at_least(1),
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        SettingType.INT,
+        5_000,
+        "The least that `group.consumer.heartbeat.interval.ms` may be.",
+        rule=at_least(1),
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        SettingType.INT,
+        15_000,
+        "The most that `group.consumer.heartbeat.interval.ms` may be.",
+        rule=at_least(1),
+    )
+    group_consumer_max_size: int = setting(
+        SettingType.INT,
+        INT32_MAX,
+        "How many members a consumer group may have.",
+        rule=at_least(1),
+    )
+    group_consumer_assignors: tuple[str, ...] = setting(
+        SettingType.LIST,
+        ("uniform", "range"),
+        "The assignors that members of consumer groups may ask for; the first is the default.",
+        rule=OneOf(("uniform", "range")),
+    )
+    group_consumer_migration_policy: str = setting(
+        SettingType.STRING,
+        "bidirectional",
+        "Which way groups with members may move between the two protocols.",
+        rule=OneOf(("disabled", "upgrade", "downgrade", "bidirectional")),
+    )
+    group_consumer_assignment_interval_ms: int = setting(
+        SettingType.INT,
+        1_000,
+        "The least time between two assignments of a consumer group.",
+        rule=at_least(0),
+    )
+
+
+@dataclass(frozen=True)
+class GroupSettings(OffsetsTopicSettings, ClassicGroupSettings, ConsumerGroupSettings):
+    """Everything about groups."""
