@@ -168,6 +168,28 @@ CASES = (
             Metric("bytes_per_connection", "bytes per connection"),
         ),
     ),
+    Case(
+        "groups: 100 members, 1,000 partitions",
+        loaded("groups", "--groups", "0"),
+        (
+            Metric("classic_form_s", "seconds until a classic group stands"),
+            Metric("classic_rebalance_s", "seconds of a classic rebalance", 3, at_most=True),
+            Metric("consumer_join_s", "seconds until a newcomer has its share (KIP-848)"),
+            Metric("consumer_moved", "partitions moved for it"),
+            Metric("consumer_moved_too_many", "of them needlessly", 0, at_most=True),
+        ),
+    ),
+    Case(
+        "1,000 idle groups",
+        loaded("groups", "--members", "2", "--partitions", "1", "--groups", "1000"),
+        (
+            Metric("no_groups_cores", "cores busy without groups"),
+            Metric("offsets_only_cores", "with 1,000 that hold offsets", 0.01, at_most=True),
+            Metric("empty_cores", "and 1,000 empty ones", 0.01, at_most=True),
+            Metric("one_member_cores", "and 1,000 with a silent member", 0.01, at_most=True),
+            Metric("heartbeat_cores", "when each of those beats every 3 s"),
+        ),
+    ),
 )
 
 

@@ -26,8 +26,9 @@ class Ended:
     out: str
     err: str
 
-    def json(self) -> Any:
-        """The one JSON document on stdout."""
+    def json(self, code: int = 0) -> Any:
+        """The one JSON document on stdout of a command that ended with `code`."""
+        assert self.code == code, self
         return json.loads(self.out)
 
     def json_lines(self) -> list[Any]:

@@ -12,10 +12,10 @@ import typer
 
 def build() -> typer.Typer:
     """The group of bench commands."""
-    from penstock.cli.bench import consume, idle, latency, produce, startup
+    from penstock.cli.bench import consume, groups, idle, latency, produce, startup
 
     group = typer.Typer(
-        help="Measure a broker: throughput, latency, start, memory.",
+        help="Measure a broker: throughput, latency, start, memory, groups.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -24,4 +24,5 @@ def build() -> typer.Typer:
     group.command("latency")(latency.latency)
     group.command("startup")(startup.startup)
     group.command("idle")(idle.idle)
+    group.command("groups")(groups.groups)
     return group

@@ -36,7 +36,7 @@ def idle(
     from penstock.cli.bench import broker
     from penstock.cli.bench.report import MB, print_result
 
-    _allow_descriptors(connections + SPARE_DESCRIPTORS)
+    allow_descriptors(connections + SPARE_DESCRIPTORS)
     limits = (f"max.connections={connections + SPARE_DESCRIPTORS}",)
     with (
         broker.temporary_data_dir(folder) as root,
@@ -60,7 +60,7 @@ def idle(
     print_result(result, as_json=json or output_format is Format.JSON)
 
 
-def _allow_descriptors(wanted: int) -> None:
+def allow_descriptors(wanted: int) -> None:
     """Raises this process's limit of open files, which the node inherits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and wanted > hard:

@@ -1,0 +1,231 @@
+"""The groups of a cluster as the commands see them, through confluent-kafka's admin client.
+
+Every wait is bounded by `--timeout`, and every error becomes one sentence. This module imports
+confluent-kafka: import it inside commands only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from penstock.cli.errors import CliError, did_you_mean
+from penstock.cli.kafka import AdminClient, Cluster
+
+_T = TypeVar("_T")
+_KAFKA_NAMES = {
+    ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
+    ConsumerGroupState.COMPLETING_REBALANCING: "CompletingRebalance",
+    ConsumerGroupState.STABLE: "Stable",
+    ConsumerGroupState.DEAD: "Dead",
+    ConsumerGroupState.EMPTY: "Empty",
+}
+REBALANCING = "Rebalancing"
+"""Stands for Assigning and Reconciling, which the client knows no names for."""
+
+_NOT_YET = {
+    "_WAIT_COORD",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+}
+_NO_COORDINATOR = {*_NOT_YET, "_TIMED_OUT"}
+_BUSY = {"NON_EMPTY_GROUP", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH"}
+
+RETRY_S = 0.1
+
+Partition = tuple[str, int]
+
+
+class Listed(NamedTuple):
+    group: str
+    type: str
+    state: str
+
+
+class Member(NamedTuple):
+    id: str
+    instance: str | None
+    client: str
+    host: str
+    partitions: list[Partition]
+
+
+class Described(NamedTuple):
+    group: str
+    type: str
+    state: str
+    assignor: str
+    coordinator: int | None
+    members: list[Member]
+
+
+class Groups:
+    """Asks one cluster about its groups."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.admin: AdminClient = cluster.admin()
+
+    def listed(self) -> dict[str, Listed]:
+        """Every group of consumers, by its id."""
+        future = self.admin.list_consumer_groups(request_timeout=self.cluster.timeout_s)
+        found = self.cluster.wait(future, "list groups")
+        if found.errors:
+            raise self.cluster.sentence(found.errors[0].args[0], "list groups")
+        listed = (
+            Listed(g.group_id, g.type.name.lower(), _state(g.state)) for g in found.valid or ()
+        )
+        return {group.group: group for group in sorted(listed)}
+
+    def require(self, names: Iterable[str], advice: str = "see `penstock group list`") -> None:
+        """Raises for the first of `names` that is no group."""
+        known = self.listed()
+        for name in names:
+            if name not in known:
+                raise CliError(
+                    f"group {name!r} does not exist on {self.cluster.bootstrap}"
+                    f"{did_you_mean(name, known)}: {advice}"
+                )
+
+    def describe(self, names: list[str]) -> list[Described]:
+        """State and members of each group."""
+        call = partial(self.admin.describe_consumer_groups, request_timeout=self.cluster.timeout_s)
+        return [
+            _described(self.ask(partial(call, [name]), f"describe group {name!r}", name))
+            for name in names
+        ]
+
+    def committed(self, name: str) -> dict[Partition, int]:
+        """The offset of every partition that the group has committed."""
+        asked = [ConsumerGroupTopicPartitions(name)]
+        call = partial(
+            self.admin.list_consumer_group_offsets, asked, request_timeout=self.cluster.timeout_s
+        )
+        found = self.ask(call, f"read the offsets of group {name!r}", name)
+        return {(p.topic, p.partition): p.offset for p in found.topic_partitions if p.offset >= 0}
+
+    def delete(self, name: str) -> None:
+        call = partial(
+            self.admin.delete_consumer_groups, [name], request_timeout=self.cluster.timeout_s
+        )
+        self.ask(call, f"delete group {name!r}", name)
+
+    def member_count(self, name: str) -> int:
+        """How many members the group has; one that does not exist yet has none."""
+        return len(self.describe([name])[0].members) if name in self.listed() else 0
+
+    def starts(self, places: Iterable[Partition]) -> dict[Partition, int]:
+        """The start offset of each partition."""
+        return self._offsets(places, self.cluster.earliest)
+
+    def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
+        """The end offset of each partition."""
+        return self._offsets(places, self.cluster.latest)
+
+    def offsets_at(self, places: Iterable[Partition], time_ms: int) -> dict[Partition, int]:
+        """The first offset of `time_ms` or later in each partition; -1 where there is none."""
+        return self._offsets(places, partial(self.cluster.at_time, time_ms=time_ms))
+
+    def _offsets(
+        self,
+        places: Iterable[Partition],
+        ask: Callable[[AdminClient, str, list[int]], dict[int, int]],
+    ) -> dict[Partition, int]:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in places:
+            by_topic.setdefault(topic, []).append(partition)
+        return {
+            (topic, partition): offset
+            for topic, numbers in by_topic.items()
+            for partition, offset in ask(self.admin, topic, numbers).items()
+        }
+
+    def commit(self, name: str, offsets: dict[Partition, int]) -> None:
+        """Stores offsets for a group without members."""
+        doing = f"move group {name!r}"
+        wanted = [TopicPartition(t, p, offset) for (t, p), offset in offsets.items()]
+        asked = [ConsumerGroupTopicPartitions(name, wanted)]
+        call = partial(
+            self.admin.alter_consumer_group_offsets, asked, request_timeout=self.cluster.timeout_s
+        )
+        for partition in self.ask(call, doing, name).topic_partitions:
+            if partition.error is not None:
+                raise self.sentence(partition.error, doing, name)
+
+    def ask(self, call: Callable[[], dict[str, Future[_T]]], doing: str, name: str) -> _T:
+        """The result of an admin call about one group, or its error as a sentence.
+
+        A coordinator that has just been found may still be reading its groups: it is asked again.
+        """
+        deadline = time.monotonic() + self.cluster.timeout_s
+        while True:
+            try:
+                return call()[name].result(self.cluster.timeout_s + 1)
+            except KafkaException as e:
+                error = e.args[0]
+            except FutureTimeout:
+                raise self._no_coordinator(doing) from None
+            if error.name() not in _NOT_YET or time.monotonic() > deadline:
+                raise self.sentence(error, doing, name) from None
+            time.sleep(RETRY_S)
+
+    def sentence(self, error: KafkaError, doing: str, name: str) -> CliError:
+        """What an error about a group means to the person who typed the command."""
+        if error.name() in _NO_COORDINATOR:
+            return self._no_coordinator(doing)
+        if error.name() in _BUSY:
+            return CliError(f"cannot {doing}: it has active members; {stop_members(name)}")
+        return self.cluster.sentence(error, doing)
+
+    def _no_coordinator(self, doing: str) -> CliError:
+        return CliError(
+            f"cannot {doing}: no coordinator of the group answered on {self.cluster.bootstrap}"
+            f" within {self.cluster.timeout_s:g} s; it may still be loading: try again, wait longer"
+            " with --timeout, or look at the broker's log"
+        )
+
+
+def stop_members(name: str) -> str:
+    """What to do about a group that is in use."""
+    return f"stop them, wait until `penstock group describe {name}` shows Empty, and try again"
+
+
+def _state(state: ConsumerGroupState) -> str:
+    return _KAFKA_NAMES.get(state, REBALANCING)
+
+
+def _described(found: Any) -> Described:
+    members = [
+        Member(
+            member.member_id,
+            member.group_instance_id or None,
+            member.client_id,
+            member.host.removeprefix("/"),
+            sorted((tp.topic, tp.partition) for tp in member.assignment.topic_partitions),
+        )
+        for member in found.members
+    ]
+    # An old broker tells no type, and knows only one.
+    group_type = found.type if found.type is not ConsumerGroupType.UNKNOWN else None
+    return Described(
+        found.group_id,
+        group_type.name.lower() if group_type else "classic",
+        _state(found.state),
+        found.partition_assignor,
+        found.coordinator.id if found.coordinator is not None else None,
+        sorted(members),
+    )
