@@ -29,7 +29,12 @@ from support.reference import KafkaProcess
 SHARED_SETTINGS = {"auto.create.topics.enable": "false"}
 
 # Each of these starts a JVM, or a Kafka, that all of its tests use.
-SHARED_JVM_FILES = ("test_java.py", "test_log_dump.py", "test_referee.py")
+SHARED_JVM_FILES = (
+    "test_groups_java.py",
+    "test_java.py",
+    "test_log_dump.py",
+    "test_referee.py",
+)
 
 NodeMaker = Callable[..., BrokerProcess]
 _topic_numbers = itertools.count(1)
