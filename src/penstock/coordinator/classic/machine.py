@@ -66,8 +66,8 @@ class GroupMachine:
     """The part of `ClassicGroup` that moves between states."""
 
     __slots__ = (
-        "environment",
         "_initial",
+        "environment",
         "generation",
         "group_id",
         "protocol_name",
