@@ -6,6 +6,7 @@ protocol share one, because their heartbeats are answered at once.
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -156,9 +157,26 @@ def _first_join(members: Sequence[ClassicMember], topic: str) -> None:
 
 
 def _finish(members: Sequence[ClassicMember], coordinator: Coordinator) -> None:
-    """Receives the joins that were sent and syncs; the leader shares the partitions out."""
-    for member in members:
-        _check(member.receive_join(), "let a member join")
+    """Receives the joins that were sent and syncs; the leader shares the partitions out.
+
+    A member that is answered with the generation that it had, or with one that began before all had
+    joined, joins again.
+    """
+    outdated = {member.generation for member in members}
+    waiting = {member.connection.fileno(): member for member in members}
+    while waiting:
+        ready, _, _ = select.select(list(waiting), [], [], coordinator.timeout_s)
+        if not ready:
+            raise CliError("the members of a group wait for each other: look at the broker's log")
+        for member in [waiting.pop(fd) for fd in ready]:
+            _check(member.receive_join(), "let a member join")
+            if member.joined is not None and 0 < len(member.joined.members) < len(members):
+                outdated.add(member.generation)  # only a leader is told the members
+        for member in members:
+            fd = member.connection.fileno()
+            if fd not in waiting and member.generation in outdated:
+                member.send_join(coordinator.topic)
+                waiting[fd] = member
     shares = _shares(members, coordinator)
     for member in members:
         leads = member.joined is not None and member.joined.leader == member.id

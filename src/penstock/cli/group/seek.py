@@ -108,7 +108,9 @@ def _carry_out(
     _show(now, new, as_json=as_json)
     if changed and not dry_run:
         groups.commit(name, changed)
-    if dry_run:
+    if not changed:
+        remark("nothing is to be changed: the group is there already")
+    elif dry_run:
         remark("nothing was changed: leave out --dry-run to move the group")
     else:
         remark(f"moved group {name} in {plural(len(changed), 'partition')}")
