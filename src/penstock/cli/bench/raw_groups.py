@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -156,6 +156,17 @@ def _first_join(members: Sequence[ClassicMember], topic: str) -> None:
         member.send_join(topic)
 
 
+def _readable(descriptors: Iterable[int], timeout_s: float) -> list[int]:
+    """Those of the descriptors, however many, on which something has come in."""
+    poll = select.poll()
+    for fd in descriptors:
+        poll.register(fd, select.POLLIN)
+    ready = [fd for fd, _ in poll.poll(timeout_s * 1000)]
+    if not ready:
+        raise CliError("the members of a group wait for each other: look at the broker's log")
+    return ready
+
+
 def _finish(members: Sequence[ClassicMember], coordinator: Coordinator) -> None:
     """Receives the joins that were sent and syncs; the leader shares the partitions out.
 
@@ -165,10 +176,7 @@ def _finish(members: Sequence[ClassicMember], coordinator: Coordinator) -> None:
     outdated = {member.generation for member in members}
     waiting = {member.connection.fileno(): member for member in members}
     while waiting:
-        ready, _, _ = select.select(list(waiting), [], [], coordinator.timeout_s)
-        if not ready:
-            raise CliError("the members of a group wait for each other: look at the broker's log")
-        for member in [waiting.pop(fd) for fd in ready]:
+        for member in [waiting.pop(fd) for fd in _readable(waiting, coordinator.timeout_s)]:
             _check(member.receive_join(), "let a member join")
             if member.joined is not None and 0 < len(member.joined.members) < len(members):
                 outdated.add(member.generation)  # only a leader is told the members
