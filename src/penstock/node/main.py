@@ -83,7 +83,9 @@ async def _serve(config: BrokerConfig) -> None:
         gc.freeze()
         gc.set_threshold(GC_GENERATION_0, 20, 20)
         http = f" http={node.http_address}" if node.http_address else ""
-        print(f"ready: kafka={node.kafka_address}{http} data={config.data_dir}", flush=True)  # noqa: T201
+        # One write, so that the line stays whole where stdout and stderr are the same terminal.
+        sys.stdout.write(f"ready: kafka={node.kafka_address}{http} data={config.data_dir}\n")
+        sys.stdout.flush()
         await stop.wait()
     finally:
         await node.stop()

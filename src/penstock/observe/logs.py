@@ -164,7 +164,7 @@ class Alarm:
     """Keeps a trouble that repeats from flooding the log.
 
     `raised` logs an error the first time and then at most once per interval for each key, with the
-    number of times it was silent; `cleared` says once that the trouble is over.
+    number of times it was silent.
     """
 
     def __init__(self, log: logging.Logger, *, interval_s: float = 30.0) -> None:
@@ -184,7 +184,3 @@ class Alarm:
         if silent:
             fields["repeated"] = silent
         self._log.error(message, extra=fields)
-
-    def cleared(self, key: str, message: str, **fields: object) -> None:
-        if self._active.pop(key, None) is not None:
-            self._log.info(message, extra=fields)

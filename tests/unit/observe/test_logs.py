@@ -184,22 +184,6 @@ def test_an_alarm_says_how_often_it_was_silent() -> None:
     assert int(stream.getvalue().rsplit("repeated=", 1)[1]) >= 2
 
 
-def test_an_alarm_is_cleared_once_and_only_if_raised() -> None:
-    log, stream = alarm_log()
-    alarm = Alarm(log, interval_s=3600)
-    alarm.cleared("disk", "the disk is well")
-    assert stream.getvalue() == ""
-    alarm.raised("disk", "the disk is full")
-    alarm.cleared("disk", "the disk is well")
-    alarm.cleared("disk", "the disk is well")
-    alarm.raised("disk", "the disk is full")
-    assert [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()] == [
-        "the disk is full",
-        "the disk is well",
-        "the disk is full",
-    ]
-
-
 def test_alarms_remember_a_bounded_number_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "ALARM_KEYS_MAX", 2)
     log, stream = alarm_log()
