@@ -1,9 +1,9 @@
 """The broker settings, each field a row of the table; `BrokerConfig()` has the defaults.
 
-The fields stand in five groups (one base class each, so that each can be read at one sitting):
-the node itself, its network, the topics it creates, its logs, and consumer groups. A broker
-setting that only supplies a topic setting's default is declared with `topic_default`, which takes
-type, default and bounds from the topic's row.
+The fields stand in groups (one base class each, so that each can be read at one sitting): the
+node itself, its network, its cluster, the topics it creates, its logs, and consumer groups. A
+broker setting that only supplies a topic setting's default is declared with `topic_default`, which
+takes type, default and bounds from the topic's row.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.base.ids import parse_uuid
+from penstock.config.broker_cluster import ClusterSettings, check_cluster
 from penstock.config.broker_groups import GroupSettings
 from penstock.config.broker_log import LogSettings
 from penstock.config.broker_net import NetworkSettings
@@ -45,12 +46,6 @@ class NodeSettings:
         None,
         "Where the node stands (a machine or a room); replicas of a partition are spread over "
         "racks.",
-    )
-    controller_quorum_voters: tuple[str, ...] = setting(
-        SettingType.LIST,
-        (),
-        "The voters of the metadata quorum as ID@HOST:PORT; empty means this node alone.",
-        rule=Only((), "a Penstock cluster is one node for now"),
     )
     controlled_shutdown_enable: bool = setting(
         SettingType.BOOLEAN,
@@ -133,7 +128,9 @@ class TopicSettings:
 
 
 @dataclass(frozen=True)
-class BrokerConfig(NodeSettings, NetworkSettings, TopicSettings, LogSettings, GroupSettings):
+class BrokerConfig(
+    NodeSettings, NetworkSettings, ClusterSettings, TopicSettings, LogSettings, GroupSettings
+):
     @property
     def data_dir(self) -> str:
         """The one data folder."""
@@ -161,7 +158,6 @@ _NO_GROUP_SETTINGS = "groups have no settings of their own that it could bound"
 _FOLLOWS = "its value follows from how a node works; leave it out"
 _NO_TRANSACTIONS = "it has no transactions yet"
 _NO_TIER = "it has no remote tier"
-_ONE_NODE = "a cluster is one node for now"
 _ONE_LOOP = "a node is one event loop and sizes its threads itself; leave it out"
 
 BROKER_SETTINGS = Table(
@@ -170,8 +166,8 @@ BROKER_SETTINGS = Table(
     absent={
         "broker.id": "use node.id",
         "process.roles": "every node is broker and controller; leave it out",
-        "controller.listener.names": _ONE_NODE,
-        "inter.broker.listener.name": _ONE_NODE,
+        "controller.listener.names": "the quorum uses the listener of "
+        "inter.broker.listener.name; leave it out",
         "log.message.downconversion.enable": "it went with the old message formats in Kafka 4.0; "
         "leave it out",
         "log.message.format.version": "it went with the old message formats in Kafka 4.0; leave "
@@ -183,10 +179,14 @@ BROKER_SETTINGS = Table(
         "num.io.threads": _ONE_LOOP,
         "num.network.threads": _ONE_LOOP,
         "num.recovery.threads.per.data.dir": _ONE_LOOP,
-        "num.replica.": _ONE_NODE,
-        "replica.": _ONE_NODE,
-        "leader.imbalance.": _ONE_NODE,
-        "controller.quorum.": _ONE_NODE,
+        "num.replica.": _ONE_LOOP,
+        "replica.socket.receive.buffer.bytes": "socket.receive.buffer.bytes is for all",
+        "replication.quota.": _FOLLOWS,
+        "controller.quorum.append.linger.ms": _FOLLOWS,
+        "controller.quorum.retry.backoff.": _FOLLOWS,
+        "metadata.max.retention.": "the last two snapshots are kept; leave it out",
+        "metadata.log.": _FOLLOWS,
+        "initial.broker.registration.timeout.ms": "a node waits until it is registered",
         "group.share.": _NO_SHARE_GROUPS,
         "share.": _NO_SHARE_GROUPS,
         "group.streams.": _NO_STREAMS_GROUPS,
@@ -240,6 +240,7 @@ def _check(config: BrokerConfig) -> None:
             f"queued.max.request.bytes ({config.queued_max_request_bytes}) cannot be less than "
             f"socket.request.max.bytes ({config.socket_request_max_bytes})"
         )
+    check_cluster(config, config.node_id, {listener.name for listener in config.listen})
     _check_group_times(config)
     _check_time("log.retention.ms", config.log_retention_ms)
     _check_time("log.retention.minutes", config.log_retention_minutes)
