@@ -197,6 +197,7 @@ class Broker:
         self.groups.apply(delta)
         self.groups.write_turn()
         self.replicas.apply(delta)
+        self.groups.lead(delta)
         self.fetcher.run_woken()
 
     def take_dynamic_settings(self) -> None:

@@ -1,10 +1,13 @@
 """The group coordinator of this node: a shard for each partition of `__consumer_offsets` it leads.
 
 Duty: from a group's id to its partition (Kafka's hash) and from there to the driver of its shard;
-to create the topic on first need; to load the shards that a restart finds and to give up those
-that go; to tell shards of changed topics; to have offsets expire. Shards whose partition has no
-files yet have nothing to load and are made when a group needs them. Owned by the event loop's
-thread.
+to create the topic on first need; to load a shard when this node begins to lead its partition and
+to give it up when it does not lead it any more; to tell shards of changed topics; to have offsets
+expire. Shards whose partition has no files yet have nothing to load and are made when a group needs
+them.
+
+A shard belongs to one leader epoch: what it holds in memory rests on what that leader wrote, so a
+new epoch, even of the same node, begins with a replay. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
     from penstock.metadata.delta import MetadataDelta
     from penstock.metadata.image import MetadataImage
+    from penstock.metadata.image import Partition as RegisteredPartition
     from penstock.wire.schema import Message
 
 log = logging.getLogger("penstock.broker")
@@ -161,7 +165,14 @@ class GroupCoordinator:
         def make_shard() -> GroupShard:
             return GroupShard(self._group_config, self._topics, self._rng)
 
-        driver = GroupShardDriver(partition, make_shard, self._clock, self._run_woken)
+        driver = GroupShardDriver(
+            partition,
+            make_shard,
+            self._clock,
+            self._run_woken,
+            leader_epoch=self._metadata.topics[OFFSETS_TOPIC].partitions[index].leader_epoch,
+            commit_timeout_s=self._config.offsets_commit_timeout_ms / 1000,
+        )
         self._drivers[index] = driver
         driver.load()
         return driver
@@ -175,6 +186,14 @@ class GroupCoordinator:
                 driver.close()
             self._drivers.clear()
             log.error("%s was deleted: committed offsets and groups are gone", OFFSETS_TOPIC)
+        for index, registration in self._changed_shards(delta):
+            driver = self._drivers.get(index)
+            if driver is not None and (
+                registration.leader != self._node_id
+                or registration.leader_epoch != driver.leader_epoch
+            ):
+                driver.close()
+                del self._drivers[index]
         by_id = self._metadata.topics_by_id
         deleted = frozenset(topic.name for topic in delta.deleted_topics.values())
         changed = deleted.union(
@@ -185,6 +204,19 @@ class GroupCoordinator:
             if deleted:
                 driver.event(lambda shard, _: shard.topics_deleted(deleted))
             driver.event(lambda shard, now_ms: shard.topics_changed(changed, now_ms))
+
+    def lead(self, delta: MetadataDelta) -> None:
+        """Load the shards that this node leads now; after the partitions have followed `delta`."""
+        for index, registration in self._changed_shards(delta):
+            if registration.leader == self._node_id and index not in self._drivers:
+                self._start(index)
+
+    def _changed_shards(self, delta: MetadataDelta) -> list[tuple[int, RegisteredPartition]]:
+        topic = self._metadata.topics.get(OFFSETS_TOPIC)
+        if topic is None or self._stopped or topic.id in delta.created_topics:
+            return []  # what is new has nothing to load
+        indexes = sorted(index for id_, index in delta.changed_partitions if id_ == topic.id)
+        return [(index, topic.partitions[index]) for index in indexes]
 
     # -- duties --------------------------------------------------------------------------------
 

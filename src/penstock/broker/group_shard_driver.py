@@ -10,6 +10,10 @@ COORDINATOR_LOAD_IN_PROGRESS. When records cannot be appended or made durable, o
 an invariant, its memory may say what the log does not: everybody who waits is turned away, the
 shard is thrown away and the partition replayed.
 
+When the records of a turn are not committed in time (too few replicas are in sync), those who wait
+for them are told so and the shard stays: its records may yet be committed. While the partition is
+under its minimum of replicas in sync, requests that are sure to write are turned away at once.
+
 Invariants: no answer is given before the records it rests on are committed; after a failure
 nothing of the shard before it is used. Owned by the event loop's thread.
 """
@@ -37,6 +41,12 @@ from penstock.coordinator.refusals import refuse
 from penstock.coordinator.shard import GroupShard
 from penstock.log.log import Batch
 from penstock.log.producer_state import AppendOrigin
+from penstock.wire.messages.delete_groups import DeleteGroupsRequest
+from penstock.wire.messages.join_group import JoinGroupRequest
+from penstock.wire.messages.leave_group import LeaveGroupRequest
+from penstock.wire.messages.offset_commit import OffsetCommitRequest
+from penstock.wire.messages.offset_delete import OffsetDeleteRequest
+from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.records import Record, build_batch, parse_header, read_records
 
 if TYPE_CHECKING:
@@ -65,6 +75,16 @@ _TURNED_AWAY = {
 }
 
 
+_SURE_TO_WRITE = (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+    LeaveGroupRequest,
+    DeleteGroupsRequest,
+)
+
+
 class _Waiting(NamedTuple):
     request: Message
     version: int
@@ -74,12 +94,13 @@ class _Waiting(NamedTuple):
 class _Turn:
     """The answers that wait for the records of one loop turn to be committed."""
 
-    __slots__ = ("_driver", "end_offset", "replies")
+    __slots__ = ("_driver", "end_offset", "replies", "timer")
 
     def __init__(self, driver: GroupShardDriver) -> None:
         self._driver = driver
         self.end_offset = 0
         self.replies: list[Reply] = []
+        self.timer: asyncio.TimerHandle | None = None
 
     def partition_done(self) -> None:
         self._driver.committed(self)
@@ -105,10 +126,16 @@ class GroupShardDriver:
         make_shard: Callable[[], GroupShard],
         clock: Clock,
         run_woken: Callable[[], None],
+        *,
+        leader_epoch: int,
+        commit_timeout_s: float,
     ) -> None:
         """`partition` gives the partition as it is led now, or raises ApiError; `run_woken`
-        answers fetches that an append made answerable.
+        answers fetches that an append made answerable; `leader_epoch` is the one that the shard
+        belongs to.
         """
+        self.leader_epoch = leader_epoch
+        self._commit_timeout_s = commit_timeout_s
         self._find_partition = partition
         self._make_shard = make_shard
         self._clock = clock
@@ -133,6 +160,9 @@ class GroupShardDriver:
         """The answer, or a promise of it."""
         if self.state is not ShardState.ACTIVE:
             return refuse(request, version, _TURNED_AWAY[self.state])
+        assert self._partition is not None
+        if self._partition.under_min_isr and isinstance(request, _SURE_TO_WRITE):
+            return refuse(request, version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._tokens += 1
         caller = Caller(self._tokens, version, client_id, client_host)
         waiting = _Waiting(request, version, self._loop.create_future())
@@ -216,12 +246,25 @@ class GroupShardDriver:
         if partition.acknowledges(turn.end_offset, ACKS_ALL):
             self.committed(turn)
         else:
-            partition.wait_for(turn.end_offset, ACKS_ALL, turn)
+            self._wait(partition, turn)
         self._run_woken()
+
+    def _wait(self, partition: Partition, turn: _Turn) -> None:
+        turn.timer = self._loop.call_later(self._commit_timeout_s, self._overdue, turn)
+        partition.wait_for(turn.end_offset, ACKS_ALL, turn)
+
+    def _overdue(self, turn: _Turn) -> None:
+        """The records of `turn` are still not committed: nobody is kept waiting any longer."""
+        turn.timer = self._loop.call_later(self._commit_timeout_s, self._overdue, turn)
+        replies, turn.replies = turn.replies, []
+        for token, _ in replies:
+            self._refuse(token, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def committed(self, turn: _Turn) -> None:
         """The high watermark has passed the records of `turn`."""
         if turn in self._uncommitted:
+            if turn.timer is not None:
+                turn.timer.cancel()
             self._uncommitted.remove(turn)
             self._give(turn.replies)
 
@@ -317,7 +360,7 @@ class GroupShardDriver:
             turn = _Turn(self)
             turn.end_offset = end_offset
             self._uncommitted.append(turn)
-            partition.wait_for(end_offset, ACKS_ALL, turn)
+            self._wait(partition, turn)
         self._event(lambda shard, now_ms: shard.loaded(now_ms))
 
     def _stand_still(self, partition: Partition, why: str) -> None:
@@ -357,8 +400,14 @@ class GroupShardDriver:
             timer.handle.cancel()
         self._timers.clear()
         self._staged = None
+        for turn in self._uncommitted:
+            if turn.timer is not None:
+                turn.timer.cancel()
         self._uncommitted.clear()
-        waiting, self._waiting = self._waiting, {}
-        for request, version, answer in waiting.values():
-            if not answer.done():
-                answer.set_result(refuse(request, version, code))
+        for token in list(self._waiting):
+            self._refuse(token, code)
+
+    def _refuse(self, token: int, code: ErrorCode) -> None:
+        waiting = self._waiting.pop(token, None)
+        if waiting is not None and not waiting.answer.done():
+            waiting.answer.set_result(refuse(waiting.request, waiting.version, code))

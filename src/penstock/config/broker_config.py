@@ -198,7 +198,6 @@ BROKER_SETTINGS = Table(
         "group.consumer.max.assignment.interval.ms": _NO_GROUP_SETTINGS,
         "group.consumer.regex.refresh.interval.ms": "regular expressions are looked up anew "
         "whenever topics change; leave it out",
-        "offsets.commit.timeout.ms": _FOLLOWS,
         "offsets.load.buffer.size": _FOLLOWS,
         "offsets.topic.compression.codec": "records of the offsets topic are not compressed",
         "transaction.": _NO_TRANSACTIONS,

@@ -34,6 +34,14 @@ class OffsetsTopicSettings:
         rule=at_least(1_048_576),
         importance=Importance.HIGH,
     )
+    offsets_commit_timeout_ms: int = setting(
+        SettingType.INT,
+        5_000,
+        "How long a group's request waits for its records to be replicated before the client is "
+        "told to try again.",
+        rule=at_least(1),
+        importance=Importance.HIGH,
+    )
     offset_metadata_max_bytes: int = setting(
         SettingType.INT,
         4_096,
