@@ -42,6 +42,12 @@ KAFKA_NAMES = {
 """Structures that have another name here, as two of one module would share it."""
 
 
+def _kafka_name(cls: type[Struct]) -> str:
+    """The name of a structure in Kafka; see `penstock.wire.messages` for the prefixes."""
+    plain = cls.__name__.removeprefix("Request").removeprefix("Response")
+    return KAFKA_NAMES.get(plain, plain)
+
+
 def _java_class(cls: type[Message]) -> str:
     is_data = cls.API_KEY is None and not cls.__name__.endswith("Header")
     return cls.__name__ if is_data else f"{cls.__name__}Data"
@@ -72,10 +78,11 @@ def _values(struct: Struct, version: int) -> dict[str, Any]:
             continue
         if version in field.tagged and value == getattr(default, field.name):
             continue
+        name = field.name.replace("_", "")
         if field.kind == "records" and value is not None:
-            out[f"{field.name}sizeinbytes"] = len(value)
+            out[f"{name}sizeinbytes"] = len(value)
         else:
-            out[field.name.replace("_", "")] = _value(field, value, version)
+            out[name] = _value(field, value, version)
     return out
 
 
@@ -125,8 +132,7 @@ def _structures() -> Iterator[tuple[type[Struct], int, str]]:
     for cls, version in all_message_versions():
         yield cls, version, _java_class(cls)
         for inner in all_structs(cls, version):
-            name = KAFKA_NAMES.get(inner.__name__, inner.__name__)
-            yield inner, version, f"{_java_class(cls)}${name}"
+            yield inner, version, f"{_java_class(cls)}${_kafka_name(inner)}"
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +179,15 @@ def test_java_drops_or_refuses_the_same_fields_in_other_versions(java: Answers) 
     assert 0 < refused < len(java.other_versions)
 
 
+def _must_have_records(cls: type[Struct], version: int) -> bool:
+    """Whether a new object of `cls` cannot be shown: Java's converter trips over its records."""
+    return any(f.kind == "records" and version not in f.nullable for f in cls.FIELDS)
+
+
 def test_defaults_are_those_of_java(java: Answers) -> None:
     for cls, version, name, (error, values) in java.defaults:
+        if _must_have_records(cls, version):
+            assert error, f"{name} v{version} needs no exception"
+            continue
         assert not error, f"{name} v{version}: {values}"
         assert _java_values(values) == _values(cls(), version), f"{name} v{version}"

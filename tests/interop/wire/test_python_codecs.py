@@ -53,7 +53,7 @@ def _tame(struct: Struct, version: int, rng: Random) -> Any:
         elif field.kind == "array" and isinstance(value[0], Struct):
             for item in value:
                 _tame(item, version, rng)
-        elif field.name == "error_code":
+        elif field.name.endswith("error_code"):
             setattr(struct, field.name, int(rng.choice(list(ErrorCode)[:60])))
         elif field.name.endswith("_ms") or "time" in field.name:
             setattr(struct, field.name, rng.randrange(100_000))
