@@ -1,129 +1,376 @@
-"""The metadata quorum as its driver sees it, and its form with a single voter.
+"""The metadata quorum (KRaft: KIP-595, 630, 853, 996): the door to the pure core.
 
-Duties of the driver, which owns the log, the quorum-state file and the clock:
+Events go in by the methods of `Quorum`; what has to be done comes out as a list of effects
+(`raft/effects.py`). The core mirrors the log (its ends, its epochs, who votes) and never reads it.
+One thread, the driver's, calls it. Duties of the driver:
 
-1. Carry the effects out in the order given. `WriteState` is on disk (fsync) before the next
-effect. 2. `Append` goes to the end of the metadata log as it is: offsets and epoch are in the
-batch. 3. When an fsync of the log is done, call `on_flushed` with the end offset it covered.
-Flushes may cover several appends.
-4. What lies below `high_watermark` is committed: only then is it applied to the image that is
-   served, and answers that wait for it are given.
+1.  Carry out the effects of a call from first to last before the next call. `WriteState`,
+    `Truncate` and `InstallSnapshot` are durable before the next effect; an answer or a request
+    that comes after a `WriteState` relies on it.
+2.  `now_ms` counts milliseconds since 1970 but never goes back: take the wall clock at the start
+    and add monotonic time.
+3.  After every call look at `next_deadline_ms`, and call `tick` when that time has come.
+4.  `Append` and what `append` returns go to the log's end as they are: offsets and epochs are
+    inside. If the log does not take one, call `on_refused` with it; nothing may have been appended
+    after it.
+5.  Flush the log after appends, for many at a time if you like, and call `on_flushed` with the end
+    that the flush covers. A flush that was begun before a `Truncate` or an `InstallSnapshot` is
+    not reported.
+6.  `Send`: send `request` in `version` (lower if the peer is older) to the address, and call
+    `on_response` or `on_failed` with its token. When a connection to a node is refused, call
+    `on_connection_refused` as well: the process is gone.
+7.  A request of a peer goes to `handle` with a token of yours; the answer comes as `Reply` with
+    that token, at once or later. What is not answered by the time the node stops is not answered.
+8.  Fetch goes to `on_fetch`. Carry out the effects; answer `Refuse`, `Diverging` and `UseSnapshot`
+    with their response. For `Serve` with `has_news` read whole batches from `first` on into the
+    response's partition; without news wait until `log_end_offset`, `high_watermark` or
+    `leader_and_epoch` change or max_wait_ms is over, then call `on_fetch` again and answer what it
+    says then. FetchSnapshot goes to `on_fetch_snapshot`.
+9.  Only what lies below `high_watermark` is applied to the image that is served. `Committed` tells
+    of each move; it never passes what is flushed here.
+10. `WriteSnapshot` with position 0 begins a new partial file. `LoadSnapshot`: read it (in another
+    thread if it is large), then call `on_snapshot_loaded`, or `on_snapshot_load_failed`; only
+    `InstallSnapshot` makes it the state of this node. A start that finds the latest snapshot
+    beyond the log's end empties the log first, so that it starts and ends at the snapshot's end.
+    When the driver itself has written a snapshot, it calls `on_snapshot_written`; when it has
+    trimmed the log's head, `on_log_trimmed`. `snapshot_records` are a snapshot's first records.
+11. Stop with `resign` on a clean shutdown, carry out its effects, and call nothing more.
 
-Invariants: the epoch grows with every election and is never used twice; the high watermark never
-goes back, never passes what is flushed, and moves only once a batch of the current epoch is
-flushed, so that an older leader's entries are committed only together with our own.
-
-With one voter each start elects this node in a new epoch; there is nobody to ask.
+Invariants: one leader per epoch; epoch and high watermark never go back; nothing below the high
+watermark is truncated; nothing is committed without a majority of the voter set in force.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
 
-from penstock.base.errors import invariant
-from penstock.raft.state import QuorumState
-from penstock.wire.messages.control_records import (
-    LeaderChangeMessage,
-    LeaderChangeVoter,
+from penstock.base.clock import Rng
+from penstock.base.errors import ErrorCode, invariant
+from penstock.raft import control_records
+from penstock.raft.changes import (
+    on_committed,
 )
-from penstock.wire.records import ControlType, Record, build_batch
-
-_CONTROL_KEY_VERSION = 0
-_LEADER_CHANGE_VERSION = 0
-
-
-class WriteState(NamedTuple):
-    """Replace the quorum-state file by `text`, durably."""
-
-    text: str
-
-
-class Append(NamedTuple):
-    """Append `batch` to the metadata log; its records have the offsets from `first` to `last`."""
-
-    batch: bytes
-    first: int
-    last: int
-
-
-Effect: TypeAlias = WriteState | Append
+from penstock.raft.core import Core
+from penstock.raft.dispatch import FAILURES, POLLS, REQUESTS, RESPONSES
+from penstock.raft.effects import Append, Effect, LeaderChanged
+from penstock.raft.epochs import LogMirror
+from penstock.raft.fetching import (
+    FetchVerdict,
+    SnapshotVerdict,
+    on_fetch,
+    on_fetch_snapshot,
+)
+from penstock.raft.follower import (
+    on_connection_refused,
+)
+from penstock.raft.follower import on_flushed as on_follower_flushed
+from penstock.raft.leader import (
+    advance,
+    resign,
+)
+from penstock.raft.snapshots import (
+    on_load_failed,
+    on_loaded,
+    on_trimmed,
+    on_written,
+)
+from penstock.raft.state import QuorumState
+from penstock.raft.states import (
+    Follower,
+    Leader,
+)
+from penstock.raft.stored import StoredLog
+from penstock.raft.transitions import become_follower, become_unattached
+from penstock.raft.types import (
+    NEVER_MS,
+    NO_NODE,
+    Endpoint,
+    OffsetAndEpoch,
+    QuorumConfig,
+    ReplicaKey,
+)
+from penstock.raft.voters import History, VoterSet
+from penstock.wire.messages.fetch import FetchRequest
+from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from penstock.wire.records import Record
+from penstock.wire.schema import Message
 
 
 class Quorum:
-    """A quorum of one voter: this node."""
+    """One replica of the metadata quorum, voter or observer."""
 
-    __slots__ = ("_epoch_start", "_state", "high_watermark", "log_end_offset", "node_id")
+    __slots__ = ("_core", "_started", "_told")
 
     def __init__(
-        self, node_id: int, state: QuorumState | None, *, log_end_offset: int, last_epoch: int
+        self,
+        me: ReplicaKey,
+        config: QuorumConfig,
+        stored: StoredLog,
+        state: QuorumState | None,
+        endpoints: Sequence[Endpoint],
+        rng: Rng,
     ) -> None:
-        """`state`: what the file says, None when there is none; `last_epoch`: the log's latest."""
-        stored = state or QuorumState()
-        invariant(
-            set(stored.voters) <= {node_id},
-            f"the quorum's voters are {stored.voters}, but node {node_id} can only be alone",
-        )
-        epoch = max(stored.leader_epoch, last_epoch, 0)
-        self.node_id = node_id
-        self.log_end_offset = log_end_offset
-        self.high_watermark = 0
-        self._state = stored._replace(leader_epoch=epoch, voters=(node_id,))
-        self._epoch_start: int | None = None
+        """`state`: what the quorum-state file says, None when there is none; `endpoints`: where
+        this node is reached.
+        """
+        log = LogMirror(stored.start, stored.end_offset, stored.epochs, stored.snapshot)
+        election = state or QuorumState()
+        if log.last_epoch > election.leader_epoch:
+            election = QuorumState(log.last_epoch)
+        core = Core(me, config, tuple(endpoints), log, election, rng)
+        core.voter_sets = History(stored.voter_sets)
+        core.versions = History(stored.versions)
+        if stored.snapshot is not None:
+            core.high_watermark = max(core.high_watermark, stored.snapshot.offset)
+        if config.founder and not len(core.voters):
+            core.found()
+        self._core = core
+        self._started = False
+        self._told = LeaderChanged(NO_NODE, election.leader_epoch)
+
+    # -- what is so ----------------------------------------------------------------------------
+
+    @property
+    def me(self) -> ReplicaKey:
+        return self._core.me
 
     @property
     def epoch(self) -> int:
-        return self._state.leader_epoch
+        return self._core.epoch
 
     @property
-    def leader_id(self) -> int | None:
-        """The leader of the current epoch, None before this node has been elected."""
-        return None if self._epoch_start is None else self.node_id
+    def leader_id(self) -> int:
+        """The leader that this node is or follows; -1: none."""
+        return self._core.leader_id
+
+    @property
+    def leader_and_epoch(self) -> tuple[int, int]:
+        return self._core.leader_id, self._core.epoch
+
+    @property
+    def leader_address(self) -> tuple[str, int] | None:
+        """Host and port of the leader; None when there is none, or it is this node."""
+        address = self._core.leader_address
+        following = isinstance(self._core.role, Follower) and address is not None
+        return (address.host, address.port) if following and address is not None else None
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self._core.role, Leader)
+
+    @property
+    def is_active(self) -> bool:
+        """Leads, and the record that began the epoch is committed."""
+        role = self._core.role
+        return isinstance(role, Leader) and self._core.high_watermark > role.start_offset
+
+    @property
+    def is_voter(self) -> bool:
+        return self._core.is_voter
+
+    @property
+    def role(self) -> str:
+        """The name of what this replica is at the moment, for people and metrics."""
+        return type(self._core.role).__name__
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set in force, committed or not."""
+        return self._core.voters
+
+    @property
+    def committed_voters(self) -> VoterSet:
+        return self._core.voter_sets.before(self._core.high_watermark) or VoterSet()
+
+    @property
+    def state(self) -> QuorumState:
+        return self._core.election
+
+    @property
+    def high_watermark(self) -> int:
+        return self._core.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._core.log.end_offset
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """When to call `tick`; `NEVER_MS` when only an event can change anything."""
+        flying = (sent.deadline_ms for sent in self._core.in_flight.values())
+        return min(self._core.role.next_ms(), min(flying, default=NEVER_MS))
+
+    # -- time ----------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Effect]:
-        """Elects this node in a new epoch, which begins with a control record in the log."""
-        invariant(self._epoch_start is None, "the quorum is started twice")
-        self._state = QuorumState(self.epoch + 1, self.node_id, voters=(self.node_id,))
-        self._epoch_start = self.log_end_offset
-        return [WriteState(self._state.to_json()), self._leader_change(now_ms)]
+        """Begin: as follower of the leader that is remembered, or looking for one. The only voter
+        leads at once.
+        """
+        invariant(not self._started, "the quorum is started twice")
+        self._started = True
+        core, leader_id = self._core, self._core.election.leader_id
+        address = core.address_of(leader_id)
+        if leader_id in (NO_NODE, core.me.id) or address is None:
+            become_unattached(core, core.epoch, now_ms)
+        else:
+            become_follower(core, core.epoch, leader_id, address, now_ms)
+        return self._done(now_ms)
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """A deadline has come."""
+        return self._done(now_ms)
+
+    def resign(self, now_ms: int) -> list[Effect]:
+        """Give up leadership, as before a clean stop; nothing if this node does not lead."""
+        if isinstance(self._core.role, Leader):
+            resign(self._core, now_ms)
+        return self._done(now_ms)
+
+    # -- peers ---------------------------------------------------------------------------------
+
+    def handle(self, token: object, request: Message, now_ms: int) -> list[Effect]:
+        """A request for the quorum; its answer is a `Reply` with `token`, now or later."""
+        REQUESTS[type(request)](self._core, token, request, now_ms)
+        return self._done(now_ms)
+
+    def on_fetch(self, request: FetchRequest, now_ms: int) -> tuple[FetchVerdict, list[Effect]]:
+        verdict = on_fetch(self._core, request, now_ms)
+        return verdict, self._done(now_ms)
+
+    def on_fetch_snapshot(
+        self, request: FetchSnapshotRequest, now_ms: int
+    ) -> tuple[SnapshotVerdict, list[Effect]]:
+        verdict = on_fetch_snapshot(self._core, request, now_ms)
+        return verdict, self._done(now_ms)
+
+    def on_response(self, token: int, response: Message, now_ms: int) -> list[Effect]:
+        """The answer to a `Send`; one that is too late, or comes twice, changes nothing."""
+        sent = self._core.in_flight.pop(token, None)
+        if sent is not None and type(sent.request) in RESPONSES:
+            RESPONSES[type(sent.request)](self._core, sent, response, now_ms)
+        return self._done(now_ms)
+
+    def on_failed(self, token: int, now_ms: int) -> list[Effect]:
+        """No answer will come for a `Send`."""
+        self._failed(token, now_ms)
+        return self._done(now_ms)
+
+    def on_connection_refused(self, node_id: int, now_ms: int) -> list[Effect]:
+        """Nobody listens where `node_id` did: its process is gone."""
+        on_connection_refused(self._core, node_id, now_ms)
+        return self._done(now_ms)
+
+    # -- the log -------------------------------------------------------------------------------
 
     def append(self, values: Sequence[bytes], now_ms: int) -> Append:
-        """One batch of metadata records; they are committed when its last offset is."""
-        invariant(self._epoch_start is not None, "only a leader appends to the metadata log")
+        """The leader's batch of metadata records, for the driver to append at once."""
+        invariant(self.is_leader, "only a leader appends to the metadata log")
         records = [Record(0, now_ms, None, value) for value in values]
-        return self._appended(records, control=False)
+        return self._core.append(records, control=False)
 
-    def on_refused(self, append: Append) -> None:
+    def on_refused(self, append: Append, now_ms: int) -> list[Effect]:
         """The log did not take `append`, the latest: it has not happened."""
-        invariant(self.log_end_offset == append.last + 1, "only the latest append can be refused")
-        self.log_end_offset = append.first
-
-    def on_flushed(self, end_offset: int) -> int:
-        """The log is on disk up to `end_offset`; answers the high watermark."""
+        core, role = self._core, self._core.role
         invariant(
-            end_offset <= self.log_end_offset,
-            f"the metadata log is flushed to {end_offset}, beyond its end {self.log_end_offset}",
+            core.log.end_offset == append.last + 1 and append.first >= core.log.flushed_offset,
+            "only the latest append can be refused",
         )
-        if self._epoch_start is not None and end_offset > self._epoch_start:
-            self.high_watermark = max(self.high_watermark, end_offset)
-        return self.high_watermark
+        core.log.truncate(append.first)
+        core.voter_sets.truncate(append.first)
+        core.versions.truncate(append.first)
+        if isinstance(role, Leader):
+            if role.pending is not None and role.pending.offset >= append.first:
+                core.reply(role.pending.token, role.pending.answer(ErrorCode.KAFKA_STORAGE_ERROR))
+                role.pending = None
+            if append.first <= role.start_offset:
+                resign(core, now_ms)
+        elif isinstance(role, Follower):
+            role.fetch_ms = now_ms + core.config.retry_backoff_ms
+        return self._done(now_ms)
 
-    def _leader_change(self, now_ms: int) -> Append:
-        voters = [LeaderChangeVoter(voter_id=self.node_id)]
-        message = LeaderChangeMessage(
-            version=_LEADER_CHANGE_VERSION,
-            leader_id=self.node_id,
-            voters=voters,
-            granting_voters=voters,
+    def on_flushed(self, end_offset: int, now_ms: int) -> list[Effect]:
+        """The log is on disk up to `end_offset`."""
+        core, role = self._core, self._core.role
+        invariant(
+            end_offset <= core.log.end_offset,
+            f"the metadata log is flushed to {end_offset}, beyond its end {core.log.end_offset}",
         )
-        key = _CONTROL_KEY_VERSION.to_bytes(2, "big") + ControlType.LEADER_CHANGE.to_bytes(2, "big")
-        value = message.encode(_LEADER_CHANGE_VERSION)
-        return self._appended([Record(0, now_ms, key, value)], control=True)
+        core.log.flushed_offset = max(core.log.flushed_offset, end_offset)
+        if isinstance(role, Leader):
+            if advance(core, role):
+                on_committed(core, role, now_ms)
+        elif isinstance(role, Follower):
+            on_follower_flushed(core, role, now_ms)
+        return self._done(now_ms)
 
-    def _appended(self, records: list[Record], *, control: bool) -> Append:
-        first = self.log_end_offset
-        batch = build_batch(
-            records, base_offset=first, control=control, partition_leader_epoch=self.epoch
-        )
-        self.log_end_offset = first + len(records)
-        return Append(batch, first, self.log_end_offset - 1)
+    def on_snapshot_loaded(
+        self,
+        snapshot_id: OffsetAndEpoch,
+        kraft_version: int | None,
+        voters: VoterSet | None,
+        now_ms: int,
+    ) -> list[Effect]:
+        """`LoadSnapshot` is done; `kraft_version` and `voters` are what the snapshot says (a
+        `LogScan` over its batches finds them). If it is still wanted, `InstallSnapshot` follows;
+        if not, drop it.
+        """
+        on_loaded(self._core, snapshot_id, kraft_version, voters, now_ms)
+        return self._done(now_ms)
+
+    def on_snapshot_load_failed(self, now_ms: int) -> list[Effect]:
+        """What was fetched is not a snapshot."""
+        on_load_failed(self._core, now_ms)
+        return self._done(now_ms)
+
+    def on_snapshot_written(self, snapshot_id: OffsetAndEpoch) -> None:
+        on_written(self._core, snapshot_id)
+
+    def on_log_trimmed(self, start_offset: int) -> None:
+        """The log begins at `start_offset` now, the end of a snapshot that is kept."""
+        on_trimmed(self._core, start_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the record at `offset`; a snapshot of what lies below `n` has the id
+        `(n, epoch_at(n - 1))`.
+        """
+        return self._core.log.epoch_at(offset)
+
+    def snapshot_records(
+        self, snapshot_id: OffsetAndEpoch, last_contained_log_timestamp: int, now_ms: int
+    ) -> list[Record]:
+        """The control records that snapshot `snapshot_id` begins with."""
+        core = self._core
+        records = [control_records.snapshot_header(last_contained_log_timestamp, now_ms)]
+        version = core.versions.before(snapshot_id.offset)
+        if version is not None:
+            records.append(control_records.kraft_version(version, now_ms))
+        voters = core.voter_sets.before(snapshot_id.offset)
+        if voters is not None and version is not None:
+            records.append(control_records.voters_record(voters, now_ms))
+        return records
+
+    # -- after every event ---------------------------------------------------------------------
+
+    def _failed(self, token: int, now_ms: int) -> None:
+        sent = self._core.in_flight.pop(token, None)
+        if sent is not None and type(sent.request) in FAILURES:
+            FAILURES[type(sent.request)](self._core, sent, now_ms)
+
+    def _done(self, now_ms: int) -> list[Effect]:
+        """Do what is due, until that changes the role no more."""
+        core = self._core
+        late = [t for t, sent in core.in_flight.items() if sent.deadline_ms <= now_ms]
+        for token in late:
+            self._failed(token, now_ms)
+        polled = None
+        while polled is not core.role:
+            polled = core.role
+            for poll in POLLS[type(polled)]:
+                if core.role is polled:
+                    poll(core, polled, now_ms)
+        told = LeaderChanged(core.leader_id, core.epoch)
+        if told != self._told:
+            self._told = told
+            core.effects.append(told)
+        effects, core.effects = core.effects, []
+        return effects

@@ -1,0 +1,57 @@
+"""The small values that the whole room speaks in."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock.base.ids import ZERO_UUID, Uuid, uuid_text
+
+NO_NODE: Final = -1
+NO_EPOCH: Final = -1
+NEVER_MS: Final = 1 << 62
+"""A deadline that does not come."""
+
+
+class ReplicaKey(NamedTuple):
+    """A replica is its node id and the id of its data folder: a lost disk makes another one."""
+
+    id: int
+    directory_id: Uuid = ZERO_UUID
+
+    def __str__(self) -> str:
+        return f"{self.id}:{uuid_text(self.directory_id)}"
+
+
+class Endpoint(NamedTuple):
+    name: str
+    host: str
+    port: int
+
+
+class OffsetAndEpoch(NamedTuple):
+    """Where a log or a snapshot ends, and in which epoch the last record there was written."""
+
+    offset: int
+    epoch: int
+
+
+class QuorumConfig(NamedTuple):
+    cluster_id: str | None
+    """None: not known yet; no request is refused for it, and ours carry none."""
+    listener_name: str = ""
+    """The listener by which replicas reach each other; the first one where it is not found."""
+    bootstrap_servers: tuple[tuple[str, int], ...] = ()
+    """Where to ask for the leader while none is known."""
+    auto_join: bool = False
+    founder: bool = False
+    """A log without a voter set makes this node its only voter. With an empty log that founds a
+    cluster: true only when it is known that there is none.
+    """
+    election_timeout_ms: int = 1_000
+    fetch_timeout_ms: int = 2_000
+    election_backoff_max_ms: int = 1_000
+    request_timeout_ms: int = 2_000
+    retry_backoff_ms: int = 20
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 8 * 1024 * 1024
+    snapshot_chunk_bytes: int = 1024 * 1024
