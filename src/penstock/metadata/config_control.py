@@ -86,7 +86,8 @@ class ConfigControl:
         if change.op == AlterOp.SET:
             new[name] = _given(name, change.value)
         elif change.op == AlterOp.DELETE:
-            if new.pop(name, None) is None:
+            # Tools clear what they might have set on a broker, also what does not exist here.
+            if new.pop(name, None) is None and resource_type == ResourceType.TOPIC:
                 _row(resource_type, name)
         elif change.op in (AlterOp.APPEND, AlterOp.SUBTRACT):
             new[name] = self._edited(resource_type, new.get(name), change)

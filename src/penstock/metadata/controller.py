@@ -9,31 +9,69 @@ response when they are committed.
 4. When the log does not take them, stop: the image is ahead of what can be promised.
 
 The image that brokers serve from is another one, to which only committed records are applied.
+
+5. Call `tick` when `next_deadline_ms` has come; ask for the deadline anew after every decision.
+
+A controller lives as long as its node is the active one: it is made on a copy of the committed
+image and thrown away with the leadership. `now_ms` is always of a clock that never goes back
+(`Clock.monotonic`), as sessions are measured with it. Signs of life are the only thing that a
+decision notes besides its records.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.config.layers import BrokerSettings
-from penstock.config.log_config import log_config
-from penstock.metadata.broker_control import BrokerControl, Registration
+from penstock.config.log_config import TOPIC_SETTINGS
+from penstock.metadata.broker_control import BrokerControl
 from penstock.metadata.config_control import Change, ConfigControl
 from penstock.metadata.delta import MetadataDelta
-from penstock.metadata.image import MetadataImage
-from penstock.metadata.records import FeatureLevelRecord, MetadataRecord, ProducerIdsRecord
+from penstock.metadata.feature_control import update_features
+from penstock.metadata.features import new_cluster_levels
+from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.metadata.liveness import Liveness
+from penstock.metadata.partition_control import PartitionControl
+from penstock.metadata.partition_index import PartitionIndex
+from penstock.metadata.reassignment_control import ReassignmentControl
+from penstock.metadata.records import (
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+)
 from penstock.metadata.topic_control import (
     DEFAULT,
     CreateTopics,
     create_partitions,
     delete_topics,
 )
+from penstock.metadata.upkeep import UNCLEAN_SETTING, Upkeep
 from penstock.wire.messages import alter_configs as alter
 from penstock.wire.messages import incremental_alter_configs as incremental
+from penstock.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from penstock.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from penstock.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from penstock.wire.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from penstock.wire.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -44,64 +82,174 @@ from penstock.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from penstock.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from penstock.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 R = TypeVar("R")
 Decision: TypeAlias = tuple[list[MetadataRecord], R]
 
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
-FEATURES: Final = {"metadata.version": 30}
-"""The feature levels of a new cluster; 30 is Kafka's 4.3-IV0, whose record formats we write."""
-
-
-class ProducerIdBlock(NamedTuple):
-    first: int
-    size: int
 
 
 class Controller:
     """The decisions; `image` is the controller's own, ahead of what is committed."""
 
     def __init__(
-        self, image: MetadataImage, settings: BrokerSettings, node_id: int, rng: Rng
+        self,
+        image: MetadataImage,
+        settings: BrokerSettings,
+        node_id: int,
+        rng: Rng,
+        *,
+        cluster_id: str,
+        now_ms: int,
+        voters: Callable[[], Collection[int]],
     ) -> None:
+        """Becomes active at `now_ms`; `voters` tells the ids of the quorum's voters."""
         self.image = image
         self._settings = settings
         self._rng = rng
+        self._voters = voters
+        self._index = PartitionIndex(image)
+        self._liveness = Liveness(
+            image, node_id, lambda: settings.config.broker_session_timeout_ms, now_ms
+        )
         self._configs = ConfigControl(image, settings, node_id)
-        self._brokers = BrokerControl(image, self._unclean)
+        self._brokers = BrokerControl(
+            image, self._index, self._liveness, self._unclean, cluster_id, node_id
+        )
+        self._partitions = PartitionControl(image, self._unclean)
+        self._reassignments = ReassignmentControl(image, self._index, self._unclean)
+        self._upkeep = Upkeep(image, self._index, lambda: settings.config, self._unclean, now_ms)
 
     def replay(self, records: Iterable[MetadataRecord]) -> None:
         """Takes decided (or, at start, stored) records into the controller's image."""
-        self.image.apply(records, MetadataDelta())
+        delta = MetadataDelta()
+        for record in records:
+            if isinstance(record, PartitionRecord | PartitionChangeRecord):
+                key = (record.topic_id, record.partition_id)
+                old = self.image.partition(*key)
+                self.image.apply([record], delta)
+                self._index.changed(key, old, self.image.partition(*key))
+            elif isinstance(record, RemoveTopicRecord):
+                topic = self.image.topics_by_id[record.topic_id]
+                self.image.apply([record], delta)
+                for index, partition in enumerate(topic.partitions):
+                    self._index.changed((topic.id, index), partition, None)
+            else:
+                self.image.apply([record], delta)
+                self._upkeep.noticed(record)
 
     def bootstrap(self) -> Decision[None]:
         """The first records of a new cluster; none where the log has them already."""
         if self.image.features:
             return [], None
         return [
-            FeatureLevelRecord(name=name, feature_level=level) for name, level in FEATURES.items()
+            FeatureLevelRecord(name=name, feature_level=level)
+            for name, level in new_cluster_levels().items()
         ], None
 
+    # -- time ----------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> Decision[None]:
+        """Fences a broker whose session has ended, or else does what upkeep is due."""
+        overdue = self._liveness.overdue(now_ms)
+        if overdue is not None:
+            return self._brokers.fence(overdue.id), None
+        return self._upkeep.run(now_ms), None
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When `tick` is to be called next, `now_ms` if at once; None while nothing is known to
+        come.
+        """
+        deadlines = [self._liveness.next_end_ms(), self._upkeep.due_ms()]
+        return min((max(now_ms, d) for d in deadlines if d is not None), default=None)
+
+    # -- brokers -------------------------------------------------------------------------------
+
     def register_broker(
-        self, registration: Registration, epoch: int, *, fenced: bool
-    ) -> Decision[int]:
-        """Registers a broker's new incarnation; answers its epoch."""
-        return self._brokers.register(registration, epoch, fenced=fenced), epoch
+        self, request: BrokerRegistrationRequest, epoch: int, now_ms: int
+    ) -> Decision[BrokerRegistrationResponse]:
+        """Registers a broker; `epoch` is the log offset that the decision's first record gets."""
+        records, granted = self._brokers.register(request, epoch, now_ms)
+        return records, BrokerRegistrationResponse(broker_epoch=granted)
 
-    def unregister_broker(self, broker_id: int) -> Decision[None]:
-        return self._brokers.unregister(broker_id), None
+    def broker_heartbeat(
+        self, request: BrokerHeartbeatRequest, now_ms: int, next_offset: int
+    ) -> Decision[BrokerHeartbeatResponse]:
+        """`next_offset` is the log offset that the decision's first record would get;
+        `current_metadata_offset` in the request that of the last record the broker has applied.
+        """
+        return self._brokers.heartbeat(request, now_ms, next_offset)
 
-    def fence_broker(self, broker_id: int) -> Decision[None]:
-        return self._brokers.fence(broker_id), None
+    def broker_unreachable(
+        self, broker_id: int, broker_epoch: int, since_ms: int
+    ) -> Decision[bool]:
+        """Nothing listens any more where the broker was, as was found out at `since_ms`: fences
+        it, unless it has been heard from since; answers whether it did.
+        """
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.epoch != broker_epoch or broker.fenced:
+            return [], False
+        if self._liveness.heard_from(broker) and self._liveness.last_heard_ms(broker) > since_ms:
+            return [], False
+        return self._brokers.fence(broker_id), True
 
-    def unfence_broker(self, broker_id: int) -> Decision[None]:
-        return self._brokers.unfence(broker_id), None
+    def unregister_broker(
+        self, request: UnregisterBrokerRequest
+    ) -> Decision[UnregisterBrokerResponse]:
+        return self._brokers.unregister(request.broker_id), UnregisterBrokerResponse()
 
-    def begin_broker_shutdown(self, broker_id: int) -> Decision[None]:
-        return self._brokers.begin_shutdown(broker_id), None
+    def allocate_producer_ids(
+        self, request: AllocateProducerIdsRequest
+    ) -> Decision[AllocateProducerIdsResponse]:
+        """Hands out a block of producer ids that nobody else will get."""
+        self._brokers.check_epoch(request.broker_id, request.broker_epoch)
+        first = self.image.next_producer_id
+        record = ProducerIdsRecord(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            next_producer_id=first + PRODUCER_ID_BLOCK_SIZE,
+        )
+        response = AllocateProducerIdsResponse(
+            producer_id_start=first, producer_id_len=PRODUCER_ID_BLOCK_SIZE
+        )
+        return [record], response
+
+    def update_features(self, request: UpdateFeaturesRequest) -> Decision[UpdateFeaturesResponse]:
+        return update_features(self.image, request, self._voters())
+
+    # -- partitions ----------------------------------------------------------------------------
+
+    def alter_partition(self, request: AlterPartitionRequest) -> Decision[AlterPartitionResponse]:
+        self._brokers.check_epoch(request.broker_id, request.broker_epoch)
+        return self._partitions.alter(request)
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> Decision[ElectLeadersResponse]:
+        return self._partitions.elect(request)
+
+    def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> Decision[AlterPartitionReassignmentsResponse]:
+        return self._reassignments.alter(request)
+
+    def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> Decision[ListPartitionReassignmentsResponse]:
+        return [], self._reassignments.list(request)
+
+    # -- topics and settings -------------------------------------------------------------------
 
     def create_topics(self, request: CreateTopicsRequest) -> Decision[CreateTopicsResponse]:
-        create = CreateTopics(self.image, self._settings, self._rng)
+        create = CreateTopics(self.image, self._settings, self._index.load(), self._rng)
         response = create.decide(request)
         return ([] if request.validate_only else create.records), response
 
@@ -119,7 +267,7 @@ class Controller:
     def create_partitions(
         self, request: CreatePartitionsRequest
     ) -> Decision[CreatePartitionsResponse]:
-        records, response = create_partitions(self.image, request, self._rng)
+        records, response = create_partitions(self.image, self._index.load(), request, self._rng)
         return ([] if request.validate_only else records), response
 
     def alter_configs(
@@ -156,19 +304,16 @@ class Controller:
         response = incremental.IncrementalAlterConfigsResponse(responses=responses)
         return ([] if request.validate_only else records), response
 
-    def allocate_producer_ids(self, broker_id: int, epoch: int) -> Decision[ProducerIdBlock]:
-        """Hands out a block of producer ids that nobody else will get."""
-        first = self.image.next_producer_id
-        record = ProducerIdsRecord(
-            broker_id=broker_id,
-            broker_epoch=epoch,
-            next_producer_id=first + PRODUCER_ID_BLOCK_SIZE,
-        )
-        return [record], ProducerIdBlock(first, PRODUCER_ID_BLOCK_SIZE)
-
     def _unclean(self, topic: str) -> bool:
-        overrides = self.image.topic_config(topic)
-        return log_config(overrides, self._settings.config).unclean_leader_election_enable
+        # The cluster's setting is asked here first: the node's own follows when it is committed.
+        for settings in (
+            self.image.topic_config(topic),
+            self.image.config(ResourceType.BROKER, ""),
+        ):
+            text = settings.get(UNCLEAN_SETTING)
+            if text is not None:
+                return bool(TOPIC_SETTINGS[UNCLEAN_SETTING].parse(text))
+        return self._settings.config.unclean_leader_election_enable
 
 
 class _Outcome(NamedTuple):

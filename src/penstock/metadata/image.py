@@ -2,7 +2,8 @@
 
 An image is changed in place, by one thread, record by record: each record costs the same whatever
 the cluster's size. Partition states are immutable and replaced, so that a reader may keep one.
-Replaying the same records always gives an equal image.
+Replaying the same records always gives an equal image. Copies share topics with their original
+until one of the two changes a topic, so that copying costs one step per topic and no more.
 
 A record that contradicts the image (a partition of a topic that is not there) breaks an
 invariant: the log was not written by this controller, and going on would lose data.
@@ -11,7 +12,7 @@ invariant: the log was not written by this controller, and going on would lose d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
@@ -20,9 +21,13 @@ from penstock.base.errors import InvariantBroken, invariant
 from penstock.base.ids import Uuid, uuid_text
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.records import (
+    CORDONED_LOG_DIRS_FROM,
+    METADATA_VERSION,
+    METADATA_VERSION_MIN,
     NO_LEADER_CHANGE,
     NO_RECOVERY_STATE_CHANGE,
     BrokerEndpoint,
+    BrokerFeature,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -38,6 +43,7 @@ from penstock.metadata.records import (
 )
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 class ResourceType(IntEnum):
@@ -83,6 +89,8 @@ class Broker:
     fenced: bool
     in_controlled_shutdown: bool
     log_dirs: tuple[Uuid, ...]
+    features: tuple[BrokerFeature, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] = ()
 
     def endpoint(self, listener: str) -> BrokerEndpoint | None:
         """Where clients of `listener` reach the broker."""
@@ -92,11 +100,22 @@ class Broker:
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+class FrozenImage(NamedTuple):
+    """An image as it was at one moment; nothing in it changes any more."""
+
+    topics: Mapping[str, Topic]
+    brokers: Mapping[int, Broker]
+    configs: Mapping[tuple[int, str], Mapping[str, str]]
+    features: Mapping[str, int]
+    next_producer_id: int
+
+
 class MetadataImage:
     """Everything the metadata log says up to the last applied record."""
 
     __slots__ = (
         "_by_collision_name",
+        "_own_topics",
         "_tuples",
         "brokers",
         "configs",
@@ -120,6 +139,57 @@ class MetadataImage:
         self._by_collision_name: dict[str, set[str]] = {}
         # Most partitions have the same few replica sets: each is kept once.
         self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        # The topics that no copy shares, so that they may be changed in place; None for all.
+        self._own_topics: set[Uuid] | None = None
+
+    def frozen(self) -> FrozenImage:
+        """The image as it is now, for a reader that goes on while this one changes."""
+        self._own_topics = set()
+        return FrozenImage(
+            dict(self.topics),
+            dict(self.brokers),
+            dict(self.configs),
+            dict(self.features),
+            self.next_producer_id,
+        )
+
+    def copy(self) -> MetadataImage:
+        """An equal image that goes its own way from here."""
+        image = MetadataImage()
+        image._take(self)
+        return image
+
+    def replace_with(self, other: MetadataImage) -> MetadataDelta:
+        """Becomes equal to `other`, as after a snapshot was loaded; says what that changed."""
+        delta = MetadataDelta()
+        for topic_id, topic in self.topics_by_id.items():
+            if topic_id not in other.topics_by_id:
+                delta.topic_deleted(topic)
+        for topic_id, topic in other.topics_by_id.items():
+            known = self.topics_by_id.get(topic_id)
+            if known is None:
+                delta.topic_created(topic)
+            old = [] if known is None else known.partitions
+            for index, partition in enumerate(topic.partitions):
+                if index >= len(old) or old[index] != partition:
+                    delta.changed_partitions.add((topic_id, index))
+        delta.changed_configs |= _different(self.configs, other.configs)
+        delta.changed_brokers |= _different(self.brokers, other.brokers)
+        delta.features_changed = self.features != other.features
+        self._take(other)
+        return delta
+
+    def _take(self, other: MetadataImage) -> None:
+        self._own_topics, other._own_topics = set(), set()
+        self.topics = dict(other.topics)
+        self.topics_by_id = dict(other.topics_by_id)
+        self.partition_count = other.partition_count
+        self.brokers = dict(other.brokers)
+        self.configs = dict(other.configs)
+        self.features = dict(other.features)
+        self.next_producer_id = other.next_producer_id
+        self._by_collision_name = {k: set(v) for k, v in other._by_collision_name.items()}
+        self._tuples = dict(other._tuples)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MetadataImage):
@@ -127,7 +197,7 @@ class MetadataImage:
         return all(
             getattr(self, name) == getattr(other, name)
             for name in self.__slots__
-            if name != "_tuples"
+            if name not in ("_own_topics", "_tuples")
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -141,6 +211,11 @@ class MetadataImage:
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
         """The settings stored for one resource; empty when there are none."""
         return self.configs.get((resource_type, name), _NO_SETTINGS)
+
+    @property
+    def metadata_version(self) -> int:
+        """The finalised level that says in which versions records are written."""
+        return self.features.get(METADATA_VERSION, METADATA_VERSION_MIN)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         return self.config(ResourceType.TOPIC, name)
@@ -165,11 +240,23 @@ class MetadataImage:
             raise InvariantBroken(f"metadata speaks of a missing topic {uuid_text(topic_id)}")
         return topic
 
+    def _topic_to_change(self, topic_id: Uuid) -> Topic:
+        """The topic, as a copy of its own where another image shares it."""
+        topic = self._topic(topic_id)
+        if self._own_topics is not None and topic_id not in self._own_topics:
+            topic = Topic(topic.name, topic.id, topic.partitions.copy())
+            self.topics[topic.name] = topic
+            self.topics_by_id[topic_id] = topic
+            self._own_topics.add(topic_id)
+        return topic
+
     def _apply_topic(self, record: TopicRecord, delta: MetadataDelta) -> None:
         invariant(record.name not in self.topics, f"metadata creates topic {record.name} twice")
         topic = Topic(record.name, record.topic_id)
         self.topics[topic.name] = topic
         self.topics_by_id[topic.id] = topic
+        if self._own_topics is not None:
+            self._own_topics.add(topic.id)
         self._by_collision_name.setdefault(collision_name(topic.name), set()).add(topic.name)
         delta.topic_created(topic)
 
@@ -187,7 +274,7 @@ class MetadataImage:
         delta.topic_deleted(topic)
 
     def _apply_partition(self, record: PartitionRecord, delta: MetadataDelta) -> None:
-        topic = self._topic(record.topic_id)
+        topic = self._topic_to_change(record.topic_id)
         index = record.partition_id
         if not 0 <= index <= len(topic.partitions):
             raise InvariantBroken(
@@ -212,7 +299,7 @@ class MetadataImage:
         delta.changed_partitions.add((topic.id, index))
 
     def _apply_partition_change(self, record: PartitionChangeRecord, delta: MetadataDelta) -> None:
-        topic = self._topic(record.topic_id)
+        topic = self._topic_to_change(record.topic_id)
         index = record.partition_id
         if not 0 <= index < len(topic.partitions):
             raise InvariantBroken(
@@ -223,26 +310,19 @@ class MetadataImage:
 
     def _apply_config(self, record: ConfigRecord, delta: MetadataDelta) -> None:
         key = (record.resource_type, record.resource_name)
-        settings = self.configs.setdefault(key, {})
+        settings = dict(self.configs.get(key, _NO_SETTINGS))
         if record.value is None:
             settings.pop(record.name, None)
         else:
             settings[record.name] = record.value
-        if not settings:
-            del self.configs[key]
+        if settings:
+            self.configs[key] = settings
+        else:
+            self.configs.pop(key, None)
         delta.changed_configs.add(key)
 
     def _apply_register_broker(self, record: RegisterBrokerRecord, delta: MetadataDelta) -> None:
-        self.brokers[record.broker_id] = Broker(
-            record.broker_id,
-            record.broker_epoch,
-            record.incarnation_id,
-            tuple(record.end_points),
-            record.rack,
-            record.fenced,
-            record.in_controlled_shutdown,
-            tuple(record.log_dirs),
-        )
+        self.brokers[record.broker_id] = broker_of(record)
         delta.changed_brokers.add(record.broker_id)
 
     def _apply_unregister_broker(
@@ -256,15 +336,14 @@ class MetadataImage:
         self, record: BrokerRegistrationChangeRecord, delta: MetadataDelta
     ) -> None:
         broker = self._broker(record.broker_id, record.broker_epoch)
-        self.brokers[broker.id] = Broker(
-            broker.id,
-            broker.epoch,
-            broker.incarnation_id,
-            broker.endpoints,
-            broker.rack,
-            record.fenced > 0 if record.fenced else broker.fenced,
-            record.in_controlled_shutdown > 0 or broker.in_controlled_shutdown,
-            tuple(record.log_dirs) or broker.log_dirs,
+        cordoned = record.cordoned_log_dirs
+        self.brokers[broker.id] = replace(
+            broker,
+            fenced=record.fenced > 0 if record.fenced else broker.fenced,
+            in_controlled_shutdown=record.in_controlled_shutdown > 0
+            or broker.in_controlled_shutdown,
+            log_dirs=tuple(record.log_dirs) or broker.log_dirs,
+            cordoned_log_dirs=broker.cordoned_log_dirs if cordoned is None else tuple(cordoned),
         )
         delta.changed_brokers.add(broker.id)
 
@@ -282,6 +361,15 @@ class MetadataImage:
         else:
             self.features[record.name] = record.feature_level
         delta.features_changed = True
+        if self.metadata_version < CORDONED_LOG_DIRS_FROM:
+            self._forget_cordoned(delta)
+
+    def _forget_cordoned(self, delta: MetadataDelta) -> None:
+        """No record can say it at this level, so that a snapshot would lose it."""
+        for broker in list(self.brokers.values()):
+            if broker.cordoned_log_dirs:
+                self.brokers[broker.id] = replace(broker, cordoned_log_dirs=())
+                delta.changed_brokers.add(broker.id)
 
     def _apply_producer_ids(self, record: ProducerIdsRecord, delta: MetadataDelta) -> None:
         invariant(
@@ -309,6 +397,22 @@ _APPLY: Final[Mapping[type[Any], Callable[[MetadataImage, Any, MetadataDelta], N
 }
 
 
+def broker_of(record: RegisterBrokerRecord) -> Broker:
+    """The broker as its registration makes it."""
+    return Broker(
+        record.broker_id,
+        record.broker_epoch,
+        record.incarnation_id,
+        tuple(record.end_points),
+        record.rack,
+        record.fenced,
+        record.in_controlled_shutdown,
+        tuple(record.log_dirs),
+        tuple(record.features),
+        tuple(record.cordoned_log_dirs or ()),
+    )
+
+
 def changed(partition: Partition, record: PartitionChangeRecord) -> Partition:
     """`partition` after `record`: naming a leader, even the same one, starts a new leader epoch."""
     elects = record.leader != NO_LEADER_CHANGE
@@ -325,6 +429,11 @@ def changed(partition: Partition, record: PartitionChangeRecord) -> Partition:
         if record.leader_recovery_state == NO_RECOVERY_STATE_CHANGE
         else record.leader_recovery_state,
     )
+
+
+def _different(old: Mapping[K, object], new: Mapping[K, object]) -> set[K]:
+    """The keys whose values differ, or that only one of the two has."""
+    return {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
 
 
 def _either(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,7 +5,9 @@ start.
 * Replicas lie in as many racks as there are; a rack gets a second one only when every other rack
 has as many or has no broker left. * Among the brokers that may lead, the numbers of first
 replicas (preferred leaders) differ by one at most.
-* Further replicas go to the least loaded broker that the above allows.
+* Further replicas go to the broker that the above allows and that has the fewest of this topic.
+* Between equals, what the brokers hold of other topics decides, then their order in a ring, so that
+the cluster is even although each topic is small.
 * A fenced broker never comes first, and is used only when the others are too few.
 
 A broker without a rack stands in a rack of its own.
@@ -13,7 +15,7 @@ A broker without a rack stands in a rack of its own.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
@@ -27,10 +29,35 @@ class Candidate(NamedTuple):
     fenced: bool = False
 
 
+class Load:
+    """What the brokers hold: partitions that prefer them as leaders, and replicas in all."""
+
+    def __init__(self, leaders: Counter[int], replicas: Counter[int]) -> None:
+        self.leaders = leaders
+        self.replicas = replicas
+
+    def add(self, replicas: Sequence[int]) -> None:
+        self.leaders[replicas[0]] += 1
+        self.replicas.update(replicas)
+
+
+def no_load() -> Load:
+    return Load(Counter(), Counter())
+
+
 def place(
-    brokers: Iterable[Candidate], partitions: int, replication_factor: int, start: int = 0
+    brokers: Iterable[Candidate],
+    partitions: int,
+    replication_factor: int,
+    start: int = 0,
+    load: Load | None = None,
+    existing: Iterable[Sequence[int]] = (),
 ) -> list[list[int]]:
-    """The replicas of new partitions, preferred leader first; `start` turns the ring."""
+    """The replicas of new partitions, preferred leader first; `start` turns the ring.
+
+    `load` is what the brokers hold already, and gets the new partitions added; `existing` are the
+    replicas of the topic's earlier partitions.
+    """
     candidates = sorted(brokers)
     usable = [c for c in candidates if not c.fenced]
     if len(candidates) < replication_factor:
@@ -40,33 +67,70 @@ def place(
         )
     if not usable:
         raise _impossible(replication_factor, "all brokers are fenced; wait until one is back")
-    leaders = _interleaved(usable)
-    ring = leaders + [c for c in candidates if c.fenced]
-    load: dict[int, int] = dict.fromkeys((c.id for c in ring), 0)
-    return [
-        _replicas(ring, (start + i) % len(leaders), i // len(leaders), replication_factor, load)
-        for i in range(partitions)
-    ]
+    ring = _Ring(usable, [c for c in candidates if c.fenced], start, load or no_load(), existing)
+    return [ring.place(replication_factor) for _ in range(partitions)]
 
 
-def _replicas(
-    ring: Sequence[Candidate], first: int, turn: int, count: int, load: dict[int, int]
-) -> list[int]:
-    """`turn`: how often all leaders had their turn; it gives a leader other followers each time."""
-    in_rack: dict[str, int] = defaultdict(int)
-    chosen = [ring[first]]
-    in_rack[_rack(ring[first])] += 1
-    others = len(ring) - 1
-    rest = [ring[(first + 1 + (turn + i) % others) % len(ring)] for i in range(others)]
-    while len(chosen) < count:
-        # min() keeps the ring's order among equals, which spreads the followers.
-        best = min(rest, key=lambda c: (c.fenced, in_rack[_rack(c)], load[c.id]))
-        rest.remove(best)
-        chosen.append(best)
-        in_rack[_rack(best)] += 1
-    for candidate in chosen:
-        load[candidate.id] += 1
-    return [candidate.id for candidate in chosen]
+class _Ring:
+    """The brokers in the order in which they take turns, and what they got of the topic so far."""
+
+    def __init__(
+        self,
+        usable: Sequence[Candidate],
+        fenced: Sequence[Candidate],
+        start: int,
+        load: Load,
+        existing: Iterable[Sequence[int]],
+    ) -> None:
+        leaders = _interleaved(usable)
+        turned = start % len(leaders)
+        self._leaders = leaders[turned:] + leaders[:turned]
+        self._all = [*self._leaders, *fenced]
+        self._cluster = load
+        self._topic = no_load()
+        for replicas in existing:
+            self._topic.add(replicas)
+        self._turns: Counter[int] = Counter()
+
+    def place(self, count: int) -> list[int]:
+        leader = min(
+            range(len(self._leaders)),
+            key=lambda i: (
+                self._topic.leaders[self._leaders[i].id],
+                self._cluster.leaders[self._leaders[i].id],
+            ),
+        )
+        chosen = [self._leaders[leader]]
+        in_rack: dict[str, int] = defaultdict(int)
+        in_rack[_rack(chosen[0])] += 1
+        rest = self._followers(leader)
+        while len(chosen) < count:
+            # min() keeps the ring's order among equals, which spreads the followers.
+            best = min(
+                rest,
+                key=lambda c: (
+                    c.fenced,
+                    in_rack[_rack(c)],
+                    self._topic.replicas[c.id],
+                    self._cluster.replicas[c.id],
+                ),
+            )
+            rest.remove(best)
+            chosen.append(best)
+            in_rack[_rack(best)] += 1
+        replicas = [candidate.id for candidate in chosen]
+        self._topic.add(replicas)
+        self._cluster.add(replicas)
+        return replicas
+
+    def _followers(self, leader: int) -> list[Candidate]:
+        """All but the leader, in an order that is another one each time it leads."""
+        turn = self._turns[leader]
+        self._turns[leader] += 1
+        others = len(self._all) - 1
+        return [
+            self._all[(leader + 1 + (turn + i) % others) % len(self._all)] for i in range(others)
+        ]
 
 
 def _interleaved(candidates: Sequence[Candidate]) -> list[Candidate]:

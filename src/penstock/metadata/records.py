@@ -2,13 +2,17 @@
 
 Each record is the value of one log record: a frame version, the record's type and its version as
 unsigned varints, then the fields. So Apache's tools read our `__cluster_metadata` log.
-`WRITTEN_VERSIONS` says which version is written of each type; all versions are read. A type that
-is not declared here makes the log unreadable for this release: it stops the start rather than
-losing what it said.
+`written_versions` says which version is written of each type: it depends on the finalised level
+of metadata.version, so that nodes of two adjacent releases read each other's records. All versions
+are read. A type that is not declared here makes the log unreadable for this release: it stops the
+start rather than losing what it said.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, TypeAlias, cast
 
 from penstock.base.errors import PenstockError
@@ -166,7 +170,15 @@ MetadataRecord: TypeAlias = (
     | NoOpRecord
 )
 
-WRITTEN_VERSIONS: Final[dict[type[Message], int]] = {
+METADATA_VERSION: Final = "metadata.version"
+"""The feature whose finalised level says in which versions records are written."""
+METADATA_VERSION_MIN: Final = 29
+"""Kafka's 4.2-IV1."""
+METADATA_VERSION_MAX: Final = 30
+"""Kafka's 4.3-IV0: registrations say which data folders are cordoned."""
+CORDONED_LOG_DIRS_FROM: Final = 30
+
+_WRITTEN_AT_FIRST: Final[dict[type[Message], int]] = {
     RegisterBrokerRecord: 3,
     UnregisterBrokerRecord: 0,
     TopicRecord: 0,
@@ -179,19 +191,42 @@ WRITTEN_VERSIONS: Final[dict[type[Message], int]] = {
     BrokerRegistrationChangeRecord: 2,
     NoOpRecord: 0,
 }
-_TYPES: Final = {cls.API_KEY: cls for cls in WRITTEN_VERSIONS}
-_FRAMES: Final = {
-    cls: unsigned_varint(FRAME_VERSION)
-    + unsigned_varint(cls.API_KEY or 0)
-    + unsigned_varint(version)
-    for cls, version in WRITTEN_VERSIONS.items()
+_WRITTEN_FROM: Final[dict[int, dict[type[Message], int]]] = {
+    CORDONED_LOG_DIRS_FROM: {RegisterBrokerRecord: 4, BrokerRegistrationChangeRecord: 3},
 }
+"""What each level of metadata.version changes."""
+_TYPES: Final = {cls.API_KEY: cls for cls in _WRITTEN_AT_FIRST}
 
 
-def encode_record(record: MetadataRecord) -> bytes:
-    """The value of the log record that carries `record`."""
-    cls = type(record)
-    return _FRAMES[cls] + record.encode(WRITTEN_VERSIONS[cls])
+@functools.cache
+def written_versions(level: int) -> Mapping[type[Message], int]:
+    """Which version of each record is written at this level of metadata.version, so that every
+    node that supports the level can read it.
+    """
+    versions = dict(_WRITTEN_AT_FIRST)
+    for start, changed in _WRITTEN_FROM.items():
+        if level >= start:
+            versions |= changed
+    return MappingProxyType(versions)
+
+
+@functools.cache
+def _frames(level: int) -> dict[type[Message], tuple[bytes, int]]:
+    return {
+        cls: (
+            unsigned_varint(FRAME_VERSION)
+            + unsigned_varint(cls.API_KEY or 0)
+            + unsigned_varint(version),
+            version,
+        )
+        for cls, version in written_versions(level).items()
+    }
+
+
+def encode_record(record: MetadataRecord, level: int) -> bytes:
+    """The value of the log record that carries `record`, at a level of metadata.version."""
+    frame, version = _frames(level)[type(record)]
+    return frame + record.encode(version)
 
 
 def decode_record(value: Buffer) -> MetadataRecord:

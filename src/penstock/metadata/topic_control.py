@@ -20,6 +20,7 @@ from penstock.config.table import ConfigError
 from penstock.metadata.assignments import check_manual, new_partition, placed
 from penstock.metadata.image import MetadataImage, ResourceType, Topic, collision_name
 from penstock.metadata.names import check_new_topic_name
+from penstock.metadata.placement import Load
 from penstock.metadata.records import (
     ConfigRecord,
     MetadataRecord,
@@ -56,8 +57,12 @@ DEFAULT: Final = -1
 class CreateTopics:
     """One CreateTopics request; what it has decided so far counts for the topics after."""
 
-    def __init__(self, image: MetadataImage, settings: BrokerSettings, rng: Rng) -> None:
+    def __init__(
+        self, image: MetadataImage, settings: BrokerSettings, load: Load, rng: Rng
+    ) -> None:
+        """`load` is what the brokers hold; it gets what is decided here added."""
         self._image = image
+        self._load = load
         self._settings = settings
         self._rng = rng
         self._new: dict[str, str] = {}
@@ -167,7 +172,7 @@ class CreateTopics:
             )
         if factor == DEFAULT:
             factor = self._settings.config.default_replication_factor
-        return placed(self._image, self._partition_count(topic), factor, self._rng)
+        return placed(self._image, self._load, self._partition_count(topic), factor, self._rng)
 
     def _manual(self, topic: CreatableTopic) -> list[list[int]]:
         if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
@@ -250,7 +255,7 @@ def unknown_topic(name: str) -> ApiError:
 
 
 def create_partitions(
-    image: MetadataImage, request: CreatePartitionsRequest, rng: Rng
+    image: MetadataImage, load: Load, request: CreatePartitionsRequest, rng: Rng
 ) -> tuple[list[MetadataRecord], CreatePartitionsResponse]:
     times = Counter(topic.name for topic in request.topics)
     records: list[MetadataRecord] = []
@@ -260,7 +265,7 @@ def create_partitions(
         try:
             if times[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
-            added = _added_partitions(image, topic, rng)
+            added = _added_partitions(image, load, topic, rng)
             if len(records) + len(added) > PARTITIONS_PER_REQUEST_MAX:
                 raise too_many_partitions(len(records) + len(added))
             records += added
@@ -270,7 +275,7 @@ def create_partitions(
 
 
 def _added_partitions(
-    image: MetadataImage, wanted: CreatePartitionsTopic, rng: Rng
+    image: MetadataImage, load: Load, wanted: CreatePartitionsTopic, rng: Rng
 ) -> list[MetadataRecord]:
     topic = image.topics.get(wanted.name)
     if topic is None:
@@ -295,7 +300,9 @@ def _added_partitions(
             )
         check_manual(image, replicas, factor)
     else:
-        replicas = placed(image, added, factor, rng)
+        replicas = placed(
+            image, load, added, factor, rng, [partition.replicas for partition in topic.partitions]
+        )
     return [
         new_partition(image, topic.id, existing + i, brokers) for i, brokers in enumerate(replicas)
     ]

@@ -15,12 +15,10 @@ from typing import Any
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import Uuid
 from penstock.config.layers import BrokerSettings
-from penstock.metadata.broker_control import Registration
 from penstock.metadata.controller import Controller
 from penstock.metadata.delta import MetadataDelta
-from penstock.metadata.image import MetadataImage
+from penstock.metadata.image import MetadataImage, Partition
 from penstock.metadata.records import (
-    BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -36,15 +34,30 @@ from penstock.metadata.records import (
     encode_record,
 )
 from penstock.wire.messages import alter_configs as alter
+from penstock.wire.messages import alter_partition as isr
+from penstock.wire.messages import alter_partition_reassignments as reassign
+from penstock.wire.messages import broker_registration as registration
 from penstock.wire.messages import create_partitions as partitions
 from penstock.wire.messages import create_topics as topics
+from penstock.wire.messages import elect_leaders as elect
 from penstock.wire.messages import incremental_alter_configs as incremental
+from penstock.wire.messages import update_features as features
+from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 NODE = 1
+CLUSTER = "cluster"
 RESOURCES = {"topic": 2, "broker": 4, "logger": 8, "group": 32}
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 LEADER_NOT_CHANGED = -2
+UPGRADE_TYPES = {"upgrade": 1, "safe": 2, "unsafe": 3}
+ELECTIONS = {"preferred": 0, "unclean": 1}
 
 
 class CountingRng:
@@ -59,8 +72,12 @@ class CountingRng:
         return 0
 
 
+def number_id(number: int) -> Uuid:
+    return number.to_bytes(16, "big")
+
+
 def topic_id(name: str) -> Uuid:
-    return int(name.removeprefix("t")).to_bytes(16, "big")
+    return number_id(int(name.removeprefix("t")))
 
 
 def id_text(uuid: Uuid) -> str:
@@ -73,8 +90,23 @@ class Scenario:
     def __init__(self) -> None:
         self.settings = BrokerSettings({"num.partitions": "2", "log.retention.hours": "1"})
         self.image = MetadataImage()
-        self.controller = Controller(self.image, self.settings, NODE, CountingRng())
         self.log: list[bytes] = []
+        self.now_ms = 0
+        self.voters = {NODE}
+        self.rng = CountingRng()
+        self.take_over()
+
+    def take_over(self) -> None:
+        """A new controller, on the same image."""
+        self.controller = Controller(
+            self.image,
+            self.settings,
+            NODE,
+            self.rng,
+            cluster_id=CLUSTER,
+            now_ms=self.now_ms,
+            voters=lambda: self.voters,
+        )
 
     def run(self, line: str) -> Iterator[str]:
         verb, *words = shlex.split(line)
@@ -84,7 +116,7 @@ class Scenario:
         except ApiError as e:
             yield f"= {e.code.name}: {e.message}"
             return
-        values = [encode_record(record) for record in records]
+        values = [encode_record(record, self.image.metadata_version) for record in records]
         self.log += values
         for value in values:
             record = decode_record(value)
@@ -97,33 +129,212 @@ class Scenario:
         image.apply(map(decode_record, self.log), MetadataDelta())
         return image
 
+    # -- time and brokers ----------------------------------------------------------------------
+
+    def do_time(self, now_ms: str) -> Any:
+        """Milliseconds since the beginning; the controller is not called."""
+        self.now_ms = int(now_ms)
+        return [], []
+
+    def do_tick(self) -> Any:
+        return self.controller.tick(self.now_ms)[0], []
+
+    def do_deadline(self) -> Any:
+        return [], [self.controller.next_deadline_ms(self.now_ms)]
+
+    def do_fail_over(self) -> Any:
+        self.take_over()
+        return [], []
+
+    def do_set_static(self, name: str, value: str) -> Any:
+        """A setting of the controller's own node."""
+        self.settings.static[name] = value
+        self.settings.update({}, {})
+        return [], []
+
     def do_register(self, broker: str, *options: str) -> Any:
-        rack = next((o.removeprefix("rack=") for o in options if o.startswith("rack=")), None)
-        endpoint = BrokerEndpoint(name="PLAINTEXT", host="h", port=9000 + int(broker))
-        new = Registration(int(broker), bytes(16), [endpoint], rack)
-        records, epoch = self.controller.register_broker(
-            new, len(self.log), fenced="fenced" in options
+        """ID [rack=R] [run=N] [dir=N] [levels=LOW-HIGH] [cluster=C]"""
+        named = pairs(options)
+        low, _, high = named.get("levels", "29-30").partition("-")
+        request = registration.BrokerRegistrationRequest(
+            broker_id=int(broker),
+            cluster_id=named.get("cluster", CLUSTER),
+            incarnation_id=number_id(int(named.get("run", len(self.log) + 1))),
+            listeners=[registration.Listener(name="PLAINTEXT", host="h", port=9000 + int(broker))],
+            features=[
+                registration.Feature(
+                    name="metadata.version",
+                    min_supported_version=int(low),
+                    max_supported_version=int(high),
+                )
+            ]
+            if low
+            else [],
+            rack=named.get("rack"),
+            log_dirs=[number_id(int(d)) for d in named.get("dir", f"1{broker}").split(",") if d],
         )
-        return records, [f"epoch {epoch}"]
+        epoch = len(self.log)
+        records, response = self.controller.register_broker(request, epoch, self.now_ms)
+        return records, [f"epoch {response.broker_epoch}"]
+
+    def do_heartbeat(self, broker: str, *options: str) -> Any:
+        """ID [offset=N] [epoch=N] [fence] [shutdown] [cordon=DIR,...]: all is applied by default"""
+        named = pairs(options)
+        known = self.image.brokers.get(int(broker))
+        cordoned = named.get("cordon")
+        request = BrokerHeartbeatRequest(
+            broker_id=int(broker),
+            broker_epoch=int(named.get("epoch", known.epoch if known else 0)),
+            current_metadata_offset=int(named.get("offset", len(self.log) - 1)),
+            want_fence="fence" in options,
+            want_shut_down="shutdown" in options,
+            cordoned_log_dirs=None
+            if cordoned is None
+            else [number_id(int(d)) for d in cordoned.split(",") if d],
+        )
+        offset = len(self.log)
+        records, response = self.controller.broker_heartbeat(request, self.now_ms, offset)
+        words = [
+            "caught up" if response.is_caught_up else "behind",
+            "fenced" if response.is_fenced else "unfenced",
+        ]
+        return records, [", ".join([*words, *["may go"] * response.should_shut_down])]
+
+    def do_unreachable(self, broker: str, *options: str) -> Any:
+        """ID [epoch=N] [since=MS]"""
+        named = pairs(options)
+        known = self.image.brokers.get(int(broker))
+        records, fenced = self.controller.broker_unreachable(
+            int(broker),
+            int(named.get("epoch", known.epoch if known else 0)),
+            int(named.get("since", self.now_ms)),
+        )
+        return records, ["fenced" if fenced else "left alone"]
 
     def do_unregister(self, broker: str) -> Any:
-        return self.controller.unregister_broker(int(broker))[0], []
+        request = UnregisterBrokerRequest(broker_id=int(broker))
+        return self.controller.unregister_broker(request)[0], []
 
-    def do_fence(self, broker: str) -> Any:
-        return self.controller.fence_broker(int(broker))[0], []
+    # -- features and partitions ---------------------------------------------------------------
 
-    def do_unfence(self, broker: str) -> Any:
-        return self.controller.unfence_broker(int(broker))[0], []
+    def do_feature(self, name: str, level: str, kind: str = "upgrade", *options: str) -> Any:
+        """NAME LEVEL [upgrade|safe|unsafe] [validate]"""
+        update = features.FeatureUpdateKey(
+            feature=name, max_version_level=int(level), upgrade_type=UPGRADE_TYPES[kind]
+        )
+        request = features.UpdateFeaturesRequest(
+            feature_updates=[update], validate_only="validate" in options
+        )
+        records, response = self.controller.update_features(request)
+        return records, [outcome(name, response, "ok")]
 
-    def do_shutdown(self, broker: str) -> Any:
-        return self.controller.begin_broker_shutdown(int(broker))[0], []
+    def do_voters(self, *ids: str) -> Any:
+        self.voters = {int(id_) for id_ in ids}
+        return [], []
+
+    def do_alter_partition(self, name: str, leader: str, new_isr: str, *options: str) -> Any:
+        """TOPIC-INDEX LEADER ISR [leader-epoch=N] [partition-epoch=N] [broker-epoch=N]
+        [epochs=N,N] [state=N]: epochs are the right ones by default
+        """
+        named = pairs(options)
+        id_, index, partition = self.found(name)
+        broker_ids = [int(b) for b in new_isr.split(",")]
+        epochs = [int(e) for e in named["epochs"].split(",")] if "epochs" in named else []
+        data = isr.RequestPartitionData(
+            partition_index=index,
+            leader_epoch=int(named.get("leader-epoch", partition.leader_epoch)),
+            partition_epoch=int(named.get("partition-epoch", partition.partition_epoch)),
+            leader_recovery_state=int(named.get("state", 0)),
+            new_isr_with_epochs=[
+                isr.BrokerState(broker_id=b, broker_epoch=epoch)
+                for b, epoch in zip(broker_ids, epochs or self.epochs(broker_ids), strict=True)
+            ],
+        )
+        request = isr.AlterPartitionRequest(
+            broker_id=int(leader),
+            broker_epoch=int(named.get("broker-epoch", self.epochs([int(leader)])[0])),
+            topics=[isr.RequestTopicData(topic_id=id_, partitions=[data])],
+        )
+        records, response = self.controller.alter_partition(request)
+        got = response.topics[0].partitions[0]
+        if got.error_code:
+            return records, [ErrorCode(got.error_code).name]
+        return records, [
+            f"leader {got.leader_id} isr {got.isr} leader-epoch {got.leader_epoch} "
+            f"partition-epoch {got.partition_epoch}"
+        ]
+
+    def do_elect(self, kind: str, *names: str) -> Any:
+        """preferred|unclean|NUMBER [TOPIC-INDEX ...]: all without names"""
+        wanted = [
+            elect.TopicPartitions(topic=topic, partitions=[int(index)])
+            for topic, _, index in (name.rpartition("-") for name in names)
+        ]
+        request = elect.ElectLeadersRequest(
+            election_type=ELECTIONS.get(kind, 9), topic_partitions=wanted or None
+        )
+        records, response = self.controller.elect_leaders(request)
+        return records, [
+            outcome(f"{result.topic}-{p.partition_id}", p, "elected")
+            for result in response.replica_election_results
+            for p in result.partition_result
+        ]
+
+    def do_reassign(self, name: str, replicas: str, *options: str) -> Any:
+        """TOPIC-INDEX REPLICAS|cancel [same-factor]"""
+        topic, _, index = name.rpartition("-")
+        wanted = reassign.ReassignablePartition(
+            partition_index=int(index),
+            replicas=None if replicas == "cancel" else [int(b) for b in replicas.split(",") if b],
+        )
+        request = reassign.AlterPartitionReassignmentsRequest(
+            topics=[reassign.ReassignableTopic(name=topic, partitions=[wanted])],
+            allow_replication_factor_change="same-factor" not in options,
+        )
+        records, response = self.controller.alter_partition_reassignments(request)
+        return records, [outcome(name, response.responses[0].partitions[0], "ok")]
+
+    def do_reassigning(self, *names: str) -> Any:
+        """[TOPIC-INDEX ...]: all without names"""
+        wanted = [
+            ListPartitionReassignmentsTopics(name=topic, partition_indexes=[int(index)])
+            for topic, _, index in (name.rpartition("-") for name in names)
+        ]
+        request = ListPartitionReassignmentsRequest(topics=wanted or None)
+        records, response = self.controller.list_partition_reassignments(request)
+        return records, [
+            f"{topic.name}-{p.partition_index} replicas={p.replicas} "
+            f"adding={p.adding_replicas} removing={p.removing_replicas}"
+            for topic in response.topics
+            for p in topic.partitions
+        ]
+
+    def do_show(self, name: str) -> Any:
+        _, _, p = self.found(name)
+        return [], [f"replicas={list(p.replicas)} isr={list(p.isr)} leader={p.leader}"]
+
+    def found(self, name: str) -> tuple[Uuid, int, Partition]:
+        topic, _, index = name.rpartition("-")
+        if topic not in self.image.topics:
+            return number_id(99), int(index), Partition((), (), -1, 0, 0)
+        id_ = self.image.topics[topic].id
+        partition = self.image.partition(id_, int(index)) or Partition((), (), -1, 0, 0)
+        return id_, int(index), partition
+
+    def epochs(self, broker_ids: list[int]) -> list[int]:
+        return [self.image.brokers[b].epoch if b in self.image.brokers else -1 for b in broker_ids]
+
+    # -- topics and settings -------------------------------------------------------------------
 
     def do_bootstrap(self) -> Any:
         return self.controller.bootstrap()[0], []
 
     def do_producer_ids(self, broker: str) -> Any:
-        records, block = self.controller.allocate_producer_ids(int(broker), 7)
-        return records, [f"ids {block.first} to {block.first + block.size - 1}"]
+        epoch = self.epochs([int(broker)])[0]
+        request = AllocateProducerIdsRequest(broker_id=int(broker), broker_epoch=epoch)
+        records, block = self.controller.allocate_producer_ids(request)
+        first, size = block.producer_id_start, block.producer_id_len
+        return records, [f"ids {first} to {first + size - 1}"]
 
     def do_create(self, *words: str) -> Any:
         """NAME[:PARTITIONS[:FACTOR]] [assign=1,2/2,3] [setting=value ...] [and NAME ...]"""
@@ -226,7 +437,9 @@ class Scenario:
             case BrokerRegistrationChangeRecord():
                 fenced = {-1: " unfenced", 0: "", 1: " fenced"}[record.fenced]
                 stops = " stops" if record.in_controlled_shutdown else ""
-                return f"broker-change {record.broker_id}{fenced}{stops}"
+                cordoned = record.cordoned_log_dirs
+                folders = "" if cordoned is None else f" cordoned={len(cordoned)}"
+                return f"broker-change {record.broker_id}{fenced}{stops}{folders}"
             case UnregisterBrokerRecord():
                 return f"unregister-broker {record.broker_id}"
             case FeatureLevelRecord():
@@ -241,11 +454,22 @@ class Scenario:
         assert partition is not None
         changes = "" if record.isr is None else f" isr={record.isr}"
         changes += "" if record.leader == LEADER_NOT_CHANGED else f" leader={record.leader}"
-        changes += " recovering" if record.leader_recovery_state == 1 else ""
+        changes += {-1: "", 0: " recovered", 1: " recovering"}[record.leader_recovery_state]
+        changes += "" if record.replicas is None else f" replicas={record.replicas}"
+        changes += "" if record.adding_replicas is None else f" adding={record.adding_replicas}"
+        changes += (
+            "" if record.removing_replicas is None else f" removing={record.removing_replicas}"
+        )
+        moved = record.directories is not None and record.replicas is None
+        changes += " folder" if moved else ""
         return (
             f"change {id_text(record.topic_id)}-{record.partition_id}{changes} "
             f"-> leader-epoch={partition.leader_epoch} partition-epoch={partition.partition_epoch}"
         )
+
+
+def pairs(options: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, equals, value in (o.partition("=") for o in options) if equals}
 
 
 def groups(words: tuple[str, ...]) -> list[list[str]]:

@@ -3,11 +3,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.metadata.placement import Candidate, place
+from penstock.metadata.placement import Candidate, no_load, place
 
 racks = st.sampled_from([None, "a", "b", "c"])
 clusters = st.lists(st.tuples(racks, st.booleans()), min_size=1, max_size=12).map(
@@ -67,3 +67,38 @@ def test_followers_of_one_leader_are_spread() -> None:
     assignments = place([Candidate(i) for i in range(6)], 60, 2)
     followers = {replicas[1] for replicas in assignments if replicas[0] == 0}
     assert len(followers) > 1
+
+
+@settings(deadline=None)
+@given(clusters, st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), max_size=30))
+def test_small_topics_together_are_balanced(
+    cluster: list[Candidate], topics: list[tuple[int, int]]
+) -> None:
+    alive = [c for c in cluster if not c.fenced]
+    load = no_load()
+    made = 0
+    for partitions, factor in topics:
+        if alive and factor <= len(alive):
+            place(cluster, partitions, factor, made, load)
+            made += partitions
+    if made:
+        leaders = [load.leaders[c.id] for c in alive]
+        assert sum(leaders) == made
+        # A topic's own balance comes first: it may put one more on a broker than the cluster's.
+        assert max(leaders) - min(leaders) <= 2
+
+
+def test_a_topic_goes_on_where_it_stopped() -> None:
+    brokers = [Candidate(i) for i in range(4)]
+    added = place(brokers, 2, 2, 0, None, existing=[(0, 1), (1, 2)])
+    assert {replicas[0] for replicas in added} == {2, 3}
+    assert added[0][1] != 1
+
+
+def test_a_new_broker_gets_the_new_topics_first() -> None:
+    load = no_load()
+    for topic in range(10):
+        place([Candidate(0), Candidate(1)], 1, 1, topic, load)
+    for topic in range(5):
+        placed = place([Candidate(0), Candidate(1), Candidate(2)], 1, 1, topic, load)
+        assert placed == [[2]]

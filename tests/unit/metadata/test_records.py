@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.metadata.records import (
-    WRITTEN_VERSIONS,
+    METADATA_VERSION_MAX,
+    METADATA_VERSION_MIN,
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
@@ -23,14 +24,17 @@ from penstock.metadata.records import (
     decode_batch,
     decode_record,
     encode_record,
+    written_versions,
 )
-from penstock.raft.quorum import Quorum
+from penstock.wire.errors import WireError
+from penstock.wire.records import Record, build_batch
 
 ID = bytes(range(16))
 ints = st.integers(-(1 << 31), (1 << 31) - 1)
 node_lists = st.none() | st.lists(ints, max_size=3)
 
-# Written by Apache Kafka 4.3's own serializer (MetadataRecordSerde) from the same fields.
+# Written by Apache Kafka 4.3's own serializer (MetadataRecordSerde) from the same fields, in the
+# versions of the lowest level and, where a higher one has another, of that.
 GOLDEN = [
     (TopicRecord(name="a", topic_id=ID), f"0102000261{ID.hex()}00"),
     (ConfigRecord(resource_type=4, name="b", value="1"), "01040004010262023100"),
@@ -108,8 +112,62 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("record", "golden"), GOLDEN)
 def test_the_bytes_are_kafkas(record, golden: str) -> None:
-    assert encode_record(record).hex() == golden
-    assert decode_record(encode_record(record)) == record
+    assert encode_record(record, METADATA_VERSION_MIN).hex() == golden
+    assert decode_record(bytes.fromhex(golden)) == record
+
+
+REGISTRATION = RegisterBrokerRecord(
+    broker_id=1,
+    incarnation_id=ID,
+    broker_epoch=9,
+    end_points=[BrokerEndpoint(name="P", host="h", port=65000)],
+    features=[BrokerFeature(name="f", min_supported_version=1, max_supported_version=2)],
+    rack="r",
+    fenced=False,
+    log_dirs=[ID],
+    cordoned_log_dirs=[ID],
+)
+
+
+@pytest.mark.parametrize(
+    ("record", "golden"),
+    [
+        (
+            REGISTRATION,
+            f"0100040000000100{ID.hex()}00000000000000090202500268fde8000000020266000100020002720000"
+            f"02001102{ID.hex()}011102{ID.hex()}",
+        ),
+        (
+            BrokerRegistrationChangeRecord(
+                broker_id=1,
+                broker_epoch=9,
+                fenced=-1,
+                in_controlled_shutdown=1,
+                cordoned_log_dirs=[ID],
+            ),
+            f"011103000000010000000000000009030001ff010101031102{ID.hex()}",
+        ),
+        (
+            BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=9, cordoned_log_dirs=[]),
+            "01110300000001000000000000000901030101",
+        ),
+    ],
+)
+def test_the_bytes_of_level_30_are_kafkas(record, golden: str) -> None:
+    assert encode_record(record, 30).hex() == golden
+    assert decode_record(bytes.fromhex(golden)) == record
+    with pytest.raises(WireError):
+        encode_record(record, 29)
+
+
+def test_a_level_writes_no_version_that_an_older_release_cannot_read() -> None:
+    """The table of each level, as it was when the level was released."""
+    first, second = written_versions(29), written_versions(30)
+    assert {c.__name__: v for c, v in second.items() if v != first[c]} == {
+        "RegisterBrokerRecord": 4,
+        "BrokerRegistrationChangeRecord": 3,
+    }
+    assert written_versions(31) == second
 
 
 @given(
@@ -125,15 +183,15 @@ def test_the_bytes_are_kafkas(record, golden: str) -> None:
     )
 )
 def test_changes_read_back(record: PartitionChangeRecord) -> None:
-    assert decode_record(encode_record(record)) == record
+    assert decode_record(encode_record(record, METADATA_VERSION_MAX)) == record
 
 
 def test_every_written_type_has_golden_bytes() -> None:
-    assert {type(record) for record, _ in GOLDEN} == set(WRITTEN_VERSIONS)
+    assert {type(record) for record, _ in GOLDEN} == set(written_versions(METADATA_VERSION_MIN))
 
 
 def test_every_version_is_read() -> None:
-    for cls in WRITTEN_VERSIONS:
+    for cls in written_versions(METADATA_VERSION_MAX):
         for version in cls.VERSIONS:
             record = cls()
             value = bytes((1, cls.API_KEY or 0, version)) + record.encode(version)
@@ -154,9 +212,9 @@ def test_a_record_of_the_future_stops_the_reader(value: bytes, sentence: str) ->
 
 
 def test_a_batch_reads_back_and_a_control_batch_has_no_records() -> None:
-    quorum = Quorum(1, None, log_end_offset=0, last_epoch=-1)
-    control = quorum.start(5)[1]
+    control = build_batch([Record(0, 5, b"\0\0\0\2", b"")], control=True)
     records = [TopicRecord(name="a", topic_id=ID), PartitionRecord(partition_id=0, topic_id=ID)]
-    append = quorum.append([encode_record(record) for record in records], 6)
-    assert decode_batch(control.batch) == []  # type: ignore[union-attr]
-    assert decode_batch(append.batch) == records
+    values = [encode_record(record, METADATA_VERSION_MAX) for record in records]
+    batch = build_batch([Record(i, 6, None, value) for i, value in enumerate(values)])
+    assert decode_batch(control) == []
+    assert decode_batch(batch) == records

@@ -1,0 +1,52 @@
+"""The features of this release and the levels of each that it supports.
+
+A node supports a range of levels, and the cluster has finalised one level that all its nodes work
+at. Starting newer nodes changes nothing: whoever runs the cluster finalises a new level
+(UpdateFeatures) when no older node will come back. A new cluster begins at the newest level. The
+range of metadata.version covers the release before this one, so that the two can run together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from penstock.metadata.records import (
+    METADATA_VERSION,
+    METADATA_VERSION_MAX,
+    METADATA_VERSION_MIN,
+    BrokerFeature,
+)
+
+KRAFT_VERSION: Final = "kraft.version"
+"""How the quorum keeps its voters; the quorum's own records finalise it, not the controller."""
+
+
+class Levels(NamedTuple):
+    lowest: int
+    highest: int
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, int) and self.lowest <= level <= self.highest
+
+    def __str__(self) -> str:
+        if self.lowest == self.highest:
+            return str(self.lowest)
+        return f"{self.lowest} to {self.highest}"
+
+
+SUPPORTED_FEATURES: Final[dict[str, Levels]] = {
+    METADATA_VERSION: Levels(METADATA_VERSION_MIN, METADATA_VERSION_MAX),
+    KRAFT_VERSION: Levels(1, 1),
+}
+NOT_SUPPORTED: Final = Levels(0, 0)
+
+
+def new_cluster_levels() -> dict[str, int]:
+    """What a new cluster finalises through the controller."""
+    return {METADATA_VERSION: SUPPORTED_FEATURES[METADATA_VERSION].highest}
+
+
+def levels_of(features: Iterable[BrokerFeature]) -> dict[str, Levels]:
+    """What a registered broker supports."""
+    return {f.name: Levels(f.min_supported_version, f.max_supported_version) for f in features}

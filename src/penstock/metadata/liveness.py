@@ -1,0 +1,96 @@
+"""Who was heard from when: the controller's only state that is not in the log.
+
+A broker's session lasts `broker.session.timeout.ms` from its last sign of life. A new controller
+knows no signs of life yet and gives every broker a full session from its activation. The session of
+a broker that is alone does not end: nobody could take over, and it is this very process. All times
+are milliseconds of one clock that never goes back; the caller brings them. Each question looks at
+every broker once: there are few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.metadata.assignments import active
+from penstock.metadata.image import Broker, MetadataImage
+
+NO_OFFSET = -1
+
+
+@dataclass(slots=True)
+class Contact:
+    """What one incarnation of a broker said last."""
+
+    epoch: int
+    last_ms: int
+    metadata_offset: int = NO_OFFSET
+    """The last metadata record that the broker has applied."""
+    shutdown_offset: int = NO_OFFSET
+    """The last record of the changes that took its leaderships, once it asked to shut down."""
+
+
+class Liveness:
+    def __init__(
+        self,
+        image: MetadataImage,
+        node_id: int,
+        session_timeout_ms: Callable[[], int],
+        now_ms: int,
+    ) -> None:
+        self._image = image
+        self._node_id = node_id
+        self._timeout_ms = session_timeout_ms
+        self._active_since_ms = now_ms
+        self._contacts: dict[int, Contact] = {}
+
+    def heard(self, broker_id: int, epoch: int, now_ms: int) -> Contact:
+        """Notes a sign of life of this incarnation, and returns what is known of it."""
+        contact = self._contacts.get(broker_id)
+        if contact is None or contact.epoch != epoch:
+            contact = self._contacts[broker_id] = Contact(epoch, now_ms)
+        contact.last_ms = max(contact.last_ms, now_ms)
+        return contact
+
+    def heard_from(self, broker: Broker) -> bool:
+        """Whether this incarnation gave a sign of life to this controller."""
+        contact = self._contacts.get(broker.id)
+        return contact is not None and contact.epoch == broker.epoch
+
+    def last_heard_ms(self, broker: Broker) -> int:
+        contact = self._contacts.get(broker.id)
+        if contact is None or contact.epoch != broker.epoch:
+            return self._active_since_ms
+        return contact.last_ms
+
+    def has_session(self, broker: Broker, now_ms: int) -> bool:
+        """Whether the broker is unfenced and counts as alive."""
+        return not broker.fenced and now_ms < self._end_ms(broker)
+
+    def overdue(self, now_ms: int) -> Broker | None:
+        """The unfenced broker whose session ended first."""
+        late = [b for b in self._with_sessions() if self._end_ms(b) <= now_ms]
+        return min(late, key=self._end_ms, default=None)
+
+    def next_end_ms(self) -> int | None:
+        """When the next session ends, unless a sign of life comes before."""
+        return min(map(self._end_ms, self._with_sessions()), default=None)
+
+    def lowest_active_offset(self) -> int | None:
+        """The metadata offset that every active broker has reached; None without such brokers."""
+        offsets = []
+        for broker in self._image.brokers.values():
+            if active(broker):
+                contact = self._contacts.get(broker.id)
+                known = contact is not None and contact.epoch == broker.epoch
+                offsets.append(contact.metadata_offset if known and contact else NO_OFFSET)
+        return min(offsets, default=None)
+
+    def _with_sessions(self) -> list[Broker]:
+        brokers = self._image.brokers
+        if len(brokers) == 1 and self._node_id in brokers:
+            return []
+        return [broker for broker in brokers.values() if not broker.fenced]
+
+    def _end_ms(self, broker: Broker) -> int:
+        return self.last_heard_ms(broker) + self._timeout_ms()

@@ -1,0 +1,217 @@
+"""One change of one partition: who leads after it, and the record that says so.
+
+The caller says what is to become of the in-sync set or the assignment; this works out what follows:
+
+1. A reassignment is completed when every replica that is to stay is in sync: those that are to go
+   leave the replicas and the in-sync set in the same record.
+2. An election, where the leader is gone or may not lead, or another one is asked for. A leader is
+   in the in-sync set, is active, and has the data folder that the partition was assigned to: a
+   broker that lost its disk has lost the partition, although its id is the same. Among several the
+   first in the order of the replicas leads. An unclean election takes any active replica when
+   there is none such, makes it the whole in-sync set and marks the partition as recovering.
+3. The last member of an in-sync set stays in it, without leading, so that nobody else leads with
+   less data by mistake.
+4. A new leader epoch starts whenever a leader is named, and also when replicas are taken away, so
+   that none of them is taken for a follower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.base.errors import invariant
+from penstock.base.ids import ZERO_UUID, Uuid
+from penstock.metadata.assignments import active, only_directory
+from penstock.metadata.image import Broker, MetadataImage, Partition
+from penstock.metadata.partition_index import Place
+from penstock.metadata.records import (
+    NO_LEADER,
+    NO_LEADER_CHANGE,
+    NO_RECOVERY_STATE_CHANGE,
+    PartitionChangeRecord,
+)
+
+RECOVERED = 0
+RECOVERING = 1
+"""The leader recovery state of a partition that elected a leader outside its in-sync set."""
+
+
+class Election(Enum):
+    """Whom a change may elect."""
+
+    ONLINE = "a member of the in-sync set, if the present leader may not go on"
+    PREFERRED = "the first replica, if it may lead"
+    UNCLEAN = "as ONLINE, and at worst any active replica"
+
+
+@dataclass(slots=True)
+class Target:
+    """What the caller wants the partition to become; None leaves it as it is."""
+
+    isr: Sequence[int] | None = None
+    replicas: Sequence[int] | None = None
+    removing: Sequence[int] | None = None
+    adding: Sequence[int] | None = None
+    recovery_state: int | None = None
+
+
+class PartitionChanges:
+    """Makes the records of changes, as the brokers are after the decision under way.
+
+    `leaving` is a broker that stops being active with this decision, `coming` one that begins.
+    """
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        unclean: Callable[[str], bool],
+        *,
+        leaving: int | None = None,
+        coming: Broker | None = None,
+    ) -> None:
+        self._image = image
+        self._unclean = unclean
+        self._leaving = leaving
+        self._coming = coming
+
+    def usual(self, topic: str) -> Election:
+        """The election that follows by itself when a leader is gone."""
+        return Election.UNCLEAN if self._unclean(topic) else Election.ONLINE
+
+    def record(
+        self, place: Place, election: Election, target: Target | None = None
+    ) -> PartitionChangeRecord | None:
+        """The change, or None when it would change nothing."""
+        old = place.partition
+        new = _with_completion(old, target or Target())
+        leader, unclean = self._elected(old, new, election)
+        record = PartitionChangeRecord(partition_id=place.index, topic_id=place.topic.id)
+        if leader != old.leader or unclean:
+            record.leader = leader
+        elif not set(old.replicas) <= set(new.replicas):
+            record.leader = old.leader
+        recovery_state = new.recovery_state
+        isr = new.isr or old.isr
+        if unclean:
+            isr, recovery_state = (leader,), RECOVERING
+        record.isr = _changed(isr, old.isr)
+        if recovery_state != old.recovery_state:
+            record.leader_recovery_state = recovery_state
+        record.replicas = _changed(new.replicas, old.replicas)
+        record.removing_replicas = _changed(new.removing, old.removing)
+        record.adding_replicas = _changed(new.adding, old.adding)
+        self._directories(record, old, new, isr)
+        return None if _changes_nothing(record) else record
+
+    def may_lead(self, broker_id: int, partition: Partition) -> bool:
+        """Whether the broker is active and still has the partition's data."""
+        broker = self._active(broker_id)
+        return broker is not None and _has_directory(broker, directory_of(partition, broker_id))
+
+    def _active(self, broker_id: int) -> Broker | None:
+        if self._coming is not None and self._coming.id == broker_id:
+            return None if self._coming.in_controlled_shutdown else self._coming
+        broker = self._image.brokers.get(broker_id)
+        return broker if active(broker) and broker_id != self._leaving else None
+
+    def _elected(self, old: Partition, new: Partition, election: Election) -> tuple[int, bool]:
+        """The leader after the change, and whether it was not in sync."""
+
+        def fit(broker_id: int) -> bool:
+            return broker_id in new.isr and self.may_lead(broker_id, old)
+
+        if election is Election.PREFERRED and fit(new.replicas[0]):
+            return new.replicas[0], False
+        if fit(old.leader):
+            return old.leader, False
+        leader = next(filter(fit, new.replicas), None)
+        if leader is not None:
+            return leader, False
+        if election is Election.UNCLEAN:
+            # One with its data folder comes before one that starts with nothing.
+            fallback = [b for b in new.replicas if self._active(b) is not None]
+            kept = [b for b in fallback if self.may_lead(b, old)]
+            if fallback:
+                return (kept or fallback)[0], True
+        return NO_LEADER, False
+
+    def _directories(
+        self, record: PartitionChangeRecord, old: Partition, new: Partition, isr: tuple[int, ...]
+    ) -> None:
+        """Follows the replicas with their data folders.
+
+        One that joins the in-sync set has all data in the folder it has now, also where it lost
+        an earlier one.
+        """
+        joined = [b for b in isr if b not in old.isr or b == record.leader]
+        if new.replicas == old.replicas and not joined:
+            return
+        directories = []
+        for broker_id in new.replicas:
+            known = directory_of(old, broker_id)
+            broker = self._image.brokers.get(broker_id)
+            if broker is not None and (
+                broker_id not in old.replicas
+                or (broker_id in joined and not _has_directory(broker, known))
+            ):
+                known = only_directory(broker)
+            directories.append(known)
+        if tuple(directories) != old.directories:
+            record.directories = directories
+
+
+def directory_of(partition: Partition, broker_id: int) -> Uuid:
+    """The data folder of a replica, or the id that means "not assigned yet"."""
+    if len(partition.directories) != len(partition.replicas):
+        return ZERO_UUID
+    for replica, directory in zip(partition.replicas, partition.directories, strict=True):
+        if replica == broker_id:
+            return directory
+    return ZERO_UUID
+
+
+def _has_directory(broker: Broker, directory: Uuid) -> bool:
+    return directory == ZERO_UUID or directory in broker.log_dirs
+
+
+def _with_completion(old: Partition, target: Target) -> Partition:
+    """The partition as asked for, with its reassignment completed where that is possible."""
+    new = old._replace(
+        isr=_either(target.isr, old.isr),
+        replicas=_either(target.replicas, old.replicas),
+        removing=_either(target.removing, old.removing),
+        adding=_either(target.adding, old.adding),
+        recovery_state=(
+            old.recovery_state if target.recovery_state is None else target.recovery_state
+        ),
+    )
+    invariant(bool(new.replicas), "a partition cannot lose its last replica")
+    if not (new.adding or new.removing):
+        return new
+    staying = tuple(b for b in new.replicas if b not in new.removing)
+    in_sync = tuple(b for b in new.isr if b not in new.removing)
+    if not staying or not set(staying) <= set(in_sync):
+        return new
+    return new._replace(replicas=staying, isr=in_sync, removing=(), adding=())
+
+
+def _either(new: Sequence[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
+    return old if new is None else tuple(new)
+
+
+def _changed(new: tuple[int, ...], old: tuple[int, ...]) -> list[int] | None:
+    return None if new == old else list(new)
+
+
+def _changes_nothing(record: PartitionChangeRecord) -> bool:
+    return (
+        record.leader == NO_LEADER_CHANGE
+        and record.leader_recovery_state == NO_RECOVERY_STATE_CHANGE
+        and record.isr is None
+        and record.replicas is None
+        and record.removing_replicas is None
+        and record.adding_replicas is None
+        and record.directories is None
+    )
