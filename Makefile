@@ -10,6 +10,9 @@ LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= ./penstock-data
 JOBS ?= 2
 FUZZ_SECONDS ?= 600
+MINUTES ?= 5
+SEEDS ?= 1000
+FROM ?= 0
 
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -20,7 +23,7 @@ CODE := $(wildcard src tests tools bench examples)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test fmt fmt-check lint type java unit interop chaos fuzz bench docs picture clean
+.PHONY: help run test fmt fmt-check lint type java unit interop chaos sim fuzz bench docs picture clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -32,7 +35,7 @@ run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in D
 	@echo '  $(BIN)/penstock topic consume greetings -b $(LISTEN)'
 	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
-test: fmt-check lint type java  ## check everything: format, lint, types, layers, the whole suite
+test: fmt-check lint type java iproute  ## check everything: format, lint, types, layers, the whole suite
 	$(BIN)/pytest -n $(JOBS)
 
 fmt: $(INSTALLED_DEV)  ## format the code and fix what ruff can fix
@@ -59,8 +62,17 @@ unit: $(INSTALLED_DEV)  ## the quick tests
 interop: $(INSTALLED_DEV) java  ## real Kafka clients and tools against a node
 	$(BIN)/pytest -n $(JOBS) tests/interop
 
-chaos: $(INSTALLED_DEV)  ## kill -9 and failing disks under load
-	$(BIN)/pytest -n $(JOBS) tests/chaos
+chaos: $(INSTALLED_DEV) iproute  ## faults upon a cluster under load for MINUTES (5), and a table of what they did
+	$(BIN)/python -m tests.chaos.cluster --minutes $(MINUTES)
+
+iproute:
+	@command -v ip >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -q -y --no-install-recommends iproute2; } \
+			>/dev/null 2>&1 \
+		|| echo 'There is no iproute2 here and it cannot be installed; network faults go through proxies.'
+
+sim: $(INSTALLED_DEV)  ## SEEDS (1000) whole clusters with faults, simulated, beginning with seed FROM (0)
+	$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS)
 
 fuzz: $(INSTALLED_DEV)  ## random input to codec and connection for FUZZ_SECONDS (600)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest --timeout=0 -n $(JOBS) -k fuzz tests

@@ -20,6 +20,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from support import reference
+from support.cluster import Cluster
 from support.helpers import TopicMaker
 from support.node import NodeProcess
 from support.process import BrokerProcess
@@ -30,6 +31,7 @@ SHARED_SETTINGS = {"auto.create.topics.enable": "false"}
 
 # Each of these starts a JVM, or a Kafka, that all of its tests use.
 SHARED_JVM_FILES = (
+    "test_cluster_tools.py",
     "test_groups_java.py",
     "test_java.py",
     "test_log_dump.py",
@@ -84,6 +86,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = outcome.get_result()
     if report.failed:
         for value in getattr(item, "funcargs", {}).values():
+            value = list(value.nodes.values()) if isinstance(value, Cluster) else value
             for broker in value if isinstance(value, list) else [value]:
                 if isinstance(broker, BrokerProcess):
                     report.sections.append((f"log of {broker.KIND}", broker.log_tail()))

@@ -123,15 +123,17 @@ def polled(sharing: Iterable[Member], count: int, seconds: float = 20.0) -> list
 
 
 def start_group_broker(broker: BrokerProcess) -> BrokerProcess:
-    """Starts a broker with the settings above and both protocols switched on.
-
-    Kafka takes the newer protocol from a feature that its storage tool sets, which was not run.
-    """
+    """Starts a broker with the settings above and both protocols switched on."""
     broker.settings |= GROUP_SETTINGS
     broker.start()
     if broker.KIND == "kafka":
-        client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-        done = client.update_features({"group.version": 1})
-        client.close()
-        assert done == {"group.version": "OK"}, done
+        enable_newer_groups(broker.bootstrap)
     return broker
+
+
+def enable_newer_groups(bootstrap: str) -> None:
+    """Switches on in Kafka what its storage tool, which was not run, would have switched on."""
+    client = KafkaAdminClient(bootstrap_servers=bootstrap)
+    done = client.update_features({"group.version": 1})
+    client.close()
+    assert done == {"group.version": "OK"}, done

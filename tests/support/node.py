@@ -27,11 +27,11 @@ class NodeProcess(BrokerProcess):
 
     def __init__(self, root: Path, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(root, settings)
-        self.http_port = free_port()
+        self.http_host, self.http_port = self.host, free_port()
 
     def command(self) -> list[str]:
         argv = [sys.executable, "-m", "penstock.cli", "serve", "--data-dir", str(self.data_dir)]
-        argv += ["--listen", self.bootstrap, "--http", f"{self.host}:{self.http_port}"]
+        argv += ["--listen", self.bootstrap, "--http", f"{self.http_host}:{self.http_port}"]
         for name, value in self.settings.items():
             argv += ["--set", f"{name}={value}"]
         return argv
@@ -47,7 +47,7 @@ class NodeProcess(BrokerProcess):
 
     def http_get(self, path: str) -> tuple[int, str]:
         """Status and body of one GET."""
-        url = f"http://{self.host}:{self.http_port}{path}"
+        url = f"http://{self.http_host}:{self.http_port}{path}"
         try:
             with urllib.request.urlopen(url, timeout=10) as answer:
                 return answer.status, answer.read().decode()

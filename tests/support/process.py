@@ -24,16 +24,22 @@ STOP_SECONDS_MAX = 30.0
 LOG_TAIL_BYTES = 6_000
 
 # Below the range from which the kernel takes outgoing ports: while a killed node is down, no
-# client's own connection can take the port that the node will want back.
+# client's own connection can take the port that the node will want back. For the same reason the
+# workers of one test run share the range out, and no worker gives a port twice.
 PORTS = range(29_200, 32_768)
+WORKERS_MAX = 8
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    for port in random.sample(PORTS, len(PORTS)):
+    """A port of 127.0.0.1 that nobody listens on, and that was not given before."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = set(PORTS[worker % WORKERS_MAX :: WORKERS_MAX]) - _given
+    for port in random.sample(sorted(ports), len(ports)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
     raise RuntimeError(f"no free port between {PORTS.start} and {PORTS.stop - 1}")
 
@@ -86,6 +92,12 @@ class BrokerProcess:
 
     def start(self) -> Self:
         """Starts the process and waits until it serves."""
+        self.launch()
+        self.wait_ready()
+        return self
+
+    def launch(self) -> None:
+        """Starts the process and does not wait."""
         assert not self.running, f"{self.KIND} runs already"
         with self.log_path.open("ab") as log, self.out_path.open("wb") as out:
             self._process = subprocess.Popen(
@@ -95,10 +107,8 @@ class BrokerProcess:
                 stderr=log,
                 env=self.environment(),
             )
-        self._wait_ready()
-        return self
 
-    def _wait_ready(self) -> None:
+    def wait_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not self.is_ready():
             if not self.running:
@@ -108,11 +118,19 @@ class BrokerProcess:
                 raise AssertionError(f"{self.KIND} is not ready in time:\n{self.log_tail()}")
             time.sleep(0.02)
 
+    def terminate(self) -> None:
+        """SIGTERM, without waiting for the end."""
+        if self._process is not None and self.running:
+            self._process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """SIGTERM; the process has to end by itself, with the exit code of a clean stop."""
+        self.terminate()
+        self.wait_stopped()
+
+    def wait_stopped(self) -> None:
+        """Waits for the end of a process that was told to stop."""
         assert self._process is not None
-        if self.running:
-            self._process.send_signal(signal.SIGTERM)
         try:
             code = self._process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -128,6 +146,14 @@ class BrokerProcess:
             self._process.kill()
         if self._process is not None:
             self._process.wait(STOP_SECONDS_MAX)
+
+    def pause(self) -> None:
+        """SIGSTOP: the process does nothing, but the kernel still answers for its sockets."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> None:
         """A clean stop and a start on the same directory and port."""

@@ -45,7 +45,7 @@ def java_command(
     return ["java", f"-Xmx{heap_mb}m", *JVM_OPTIONS, log_level, "-cp", path, main, *args]
 
 
-def _random_id() -> str:
+def random_id() -> str:
     return base64.urlsafe_b64encode(b"\x41" + os.urandom(15)).decode().rstrip("=")
 
 
@@ -65,11 +65,11 @@ class KafkaProcess(BrokerProcess):
         self.data_dir.mkdir(parents=True, exist_ok=True)
         lines = {
             "version": "1",
-            "cluster.id": _random_id(),
+            "cluster.id": random_id(),
             "node.id": "1",
-            "directory.id": _random_id(),
+            "directory.id": random_id(),
         }
-        (self.data_dir / "meta.properties").write_text(_properties(lines))
+        (self.data_dir / "meta.properties").write_text(properties(lines))
         self._formatted = True
 
     def command(self) -> list[str]:
@@ -90,7 +90,7 @@ class KafkaProcess(BrokerProcess):
             **self.settings,
         }
         path = self.root / "server.properties"
-        path.write_text(_properties(lines))
+        path.write_text(properties(lines))
         return java_command("kafka.Kafka", str(path))
 
     def is_ready(self) -> bool:
@@ -104,5 +104,5 @@ class KafkaProcess(BrokerProcess):
             return False
 
 
-def _properties(lines: Mapping[str, str]) -> str:
+def properties(lines: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in lines.items())

@@ -23,7 +23,9 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 80
-NOT_OURS = frozenset({".git", ".venv", "build", "dist", "target", "penstock-data", "__pycache__"})
+NOT_OURS = frozenset(
+    {".git", ".venv", "build", "dist", "target", "penstock-data", "penstock-dev", "__pycache__"}
+)
 BINARY = frozenset({".png", ".ico", ".gz", ".zip", ".bin"})
 
 REGISTRIES = re.compile(

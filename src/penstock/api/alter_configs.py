@@ -16,7 +16,7 @@ from penstock.wire.messages.alter_configs import (
 )
 
 
-@handler(AlterConfigsRequest, AlterConfigsResponse)
+@handler(AlterConfigsRequest, AlterConfigsResponse, on_controller=True)
 async def alter_configs(
     broker: Broker, request: Request[AlterConfigsRequest]
 ) -> AlterConfigsResponse:

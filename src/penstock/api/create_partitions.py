@@ -12,7 +12,7 @@ from penstock.wire.messages.create_partitions import (
 )
 
 
-@handler(CreatePartitionsRequest, CreatePartitionsResponse)
+@handler(CreatePartitionsRequest, CreatePartitionsResponse, on_controller=True)
 async def create_partitions(
     broker: Broker, request: Request[CreatePartitionsRequest]
 ) -> CreatePartitionsResponse:

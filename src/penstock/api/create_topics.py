@@ -17,7 +17,7 @@ from penstock.wire.messages.create_topics import (
 )
 
 
-@handler(CreateTopicsRequest, CreateTopicsResponse)
+@handler(CreateTopicsRequest, CreateTopicsResponse, on_controller=True)
 async def create_topics(
     broker: Broker, request: Request[CreateTopicsRequest]
 ) -> CreateTopicsResponse:

@@ -20,7 +20,7 @@ from penstock.wire.messages.delete_topics import (
 DELETION_DISABLED_FROM = 3
 
 
-@handler(DeleteTopicsRequest, DeleteTopicsResponse)
+@handler(DeleteTopicsRequest, DeleteTopicsResponse, on_controller=True)
 async def delete_topics(
     broker: Broker, request: Request[DeleteTopicsRequest]
 ) -> DeleteTopicsResponse:

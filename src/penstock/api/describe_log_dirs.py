@@ -15,6 +15,7 @@ from penstock.api.registry import Request, handler
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.broker.broker import Broker
+from penstock.metadata.assignments import cordoned
 from penstock.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -31,7 +32,11 @@ PARTITIONS_PER_TURN = 200
 async def describe_log_dirs(
     broker: Broker, request: Request[DescribeLogDirsRequest]
 ) -> DescribeLogDirsResponse:
-    result = DescribeLogDirsResult(log_dir=broker.logs.data_dir)
+    me = broker.metadata.brokers.get(broker.node_id)
+    result = DescribeLogDirsResult(
+        log_dir=broker.logs.data_dir,
+        is_cordoned=me is not None and cordoned(broker.metadata, me),
+    )
     try:
         result.total_bytes, result.usable_bytes = broker.logs.disk_space()
         result.topics = await _topics(broker, request.body.topics)

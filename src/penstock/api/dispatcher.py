@@ -4,7 +4,10 @@ Every request passes here and nowhere else: this is where its principal, its aut
 and its quota belong. Unknown APIs and versions close the connection, as in Kafka; only
 ApiVersions answers an unknown version of itself, so that a newer client can step down. A
 handler that fails unexpectedly costs its connection and a line in the log, never the node.
-Owned by the event loop's thread.
+
+Until the node runs, only what other nodes need of it is served (`WHILE_FORMING`, then
+`WHILE_STARTING`); a client that is too early is hung up on and tries again. Owned by the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -12,24 +15,43 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import struct
-from collections.abc import Awaitable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, Any
 
-from penstock.api.registry import APIS, Api, Request
+from penstock.api import on_controller
+from penstock.api.frames import UNKNOWN_VERSION, BadHeader, client_id, encode_response, read_header
+from penstock.api.registry import Api, Request
 from penstock.net.connection import Connection, Exchange
 from penstock.wire.apis import ApiKey
-from penstock.wire.decoders import skip_tags
 from penstock.wire.errors import WireError
-from penstock.wire.schema import Message, Struct
+from penstock.wire.schema import Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 log = logging.getLogger("penstock.api")
 
-_HEADER = struct.Struct(">hhih")
-_RESPONSE = struct.Struct(">ii")
+WHILE_FORMING = frozenset({ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.VOTE})
+"""What a node serves that looks for its cluster."""
+WHILE_STARTING = WHILE_FORMING | frozenset(
+    {
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.FETCH,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.UPDATE_RAFT_VOTER,
+        ApiKey.ENVELOPE,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    }
+)
+"""What a node serves while it starts: the quorum and the controller cannot wait for it."""
+EVERYTHING = frozenset(ApiKey)
 
 
 class Dispatcher:
@@ -37,32 +59,19 @@ class Dispatcher:
         self._broker = broker
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+        self.serves = WHILE_FORMING
 
     def __call__(self, connection: Connection, frame: memoryview, received_ns: int) -> None:
         """Start the request in `frame`; its answer goes through the exchange."""
         try:
-            key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
-            position = _HEADER.size
-            if client_id_size > 0:
-                position += client_id_size
-                if position > len(frame):
-                    raise ValueError("the client id reaches beyond the frame")
-            api = APIS.get(key)
-            if api is None:
-                connection.refuse(f"there is no API {key} here")
-                return
-            flexible = api.flexible_from is not None and version >= api.flexible_from
-            if version not in api.versions:
-                if key != ApiKey.API_VERSIONS:
-                    connection.refuse(f"{api.key.name} has no version {version} here")
-                    return
-                version, flexible = -1, False
-            if flexible:
-                position = skip_tags(frame, position, len(frame))
-        except (struct.error, IndexError, ValueError) as e:
-            connection.refuse(f"a request header that cannot be read: {e}")
+            api, version, correlation_id, position = read_header(frame)
+        except BadHeader as e:
+            connection.refuse(str(e))
             return
-        exchange = Exchange(connection, key, version, correlation_id, received_ns)
+        if api.key not in self.serves:
+            connection.abort()
+            return
+        exchange = Exchange(connection, api.key, version, correlation_id, received_ns)
         try:
             if api.handle_raw is not None:
                 api.handle_raw(self._broker, exchange, frame, position)
@@ -75,7 +84,7 @@ class Dispatcher:
 
     def _handle(self, api: Api, exchange: Exchange, frame: memoryview, position: int) -> None:
         assert api.handle is not None
-        if exchange.version < 0:
+        if exchange.version == UNKNOWN_VERSION:
             body = api.request()
         else:
             # Bytes after the end are let pass, as in Kafka: librdkafka sends some with Metadata.
@@ -84,29 +93,41 @@ class Dispatcher:
             body,
             exchange.api_key,
             exchange.version,
-            _client_id(frame),
+            client_id(frame),
             exchange.connection.peer_host,
             exchange.connection.listener,
+            exchange.connection,
         )
-        response = api.handle(self._broker, request)
+        if api.on_controller:
+            response: Any = on_controller.answer(self._broker, api, request, bytes(frame))
+        else:
+            response = api.handle(self._broker, request)
         if inspect.isawaitable(response):
             exchange.park()
-            task = self._loop.create_task(self._finish_later(exchange, response))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._finish_later(exchange, response))
         else:
             self._finish(exchange, response)
 
-    async def _finish_later(self, exchange: Exchange, response: Awaitable[Message]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish_later(self, exchange: Exchange, response: Awaitable[Message | bytes]) -> None:
         try:
             self._finish(exchange, await response)
         except Exception:
             self._failed(exchange)
 
-    def _finish(self, exchange: Exchange, response: Message) -> None:
-        for code in error_codes(response):
+    def _finish(self, exchange: Exchange, response: Message | bytes) -> None:
+        if isinstance(response, bytes):
+            exchange.finish(response)
+            return
+        for code in on_controller.error_codes(response):
             self._broker.count_error(exchange.api_key, code)
-        exchange.finish(encode_answer(exchange, response))
+        exchange.finish(
+            encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response)
+        )
 
     def _failed(self, exchange: Exchange) -> None:
         log.exception(
@@ -115,41 +136,3 @@ class Dispatcher:
         )
         exchange.connection.abort()
         exchange.finish(None)
-
-
-def _client_id(frame: memoryview) -> str | None:
-    size = _HEADER.unpack_from(frame)[3]
-    if size < 0:
-        return None
-    try:
-        return str(frame[_HEADER.size : _HEADER.size + size], "utf-8")
-    except UnicodeDecodeError as e:
-        raise WireError("RequestHeader", 2, str(e), field="client_id") from None
-
-
-def error_codes(part: Struct) -> Iterator[int]:
-    """Every error code in a response, wherever it stands."""
-    for field in part.FIELDS:
-        value = getattr(part, field.name)
-        if field.name == "error_code":
-            if value:
-                yield value
-        elif isinstance(value, list) and value and isinstance(value[0], Struct):
-            for element in value:
-                yield from error_codes(element)
-
-
-def encode_answer(exchange: Exchange, response: Message) -> bytes:
-    """The whole frame of `response`: length, header, body."""
-    version = max(exchange.version, 0)
-    out = bytearray(8)
-    flexible_from = type(response).FLEXIBLE_FROM
-    if (
-        flexible_from is not None
-        and version >= flexible_from
-        and exchange.api_key != ApiKey.API_VERSIONS
-    ):
-        out.append(0)  # no tagged fields in the header
-    response.encode_into(out, version)
-    _RESPONSE.pack_into(out, 0, len(out) - 4, exchange.correlation_id)
-    return bytes(out)

@@ -1,28 +1,39 @@
 """Fetch (1), versions 4 to 18: long polling, incremental sessions, both isolation levels.
 
-Not here yet: fetching by other brokers (replica ids), which comes with replication; such a
-request is treated as a consumer's.
+A request with a replica id is a follower's: it is read up to the log's end, and tells the leader
+how far the follower is. Consumers are told of a replica in their rack (v11+) and of new leaders
+(v16+).
 """
 
 from __future__ import annotations
 
+from penstock.api.quorum import fetch_metadata, is_of_metadata
 from penstock.api.registry import raw_handler
 from penstock.base.errors import ApiError
 from penstock.broker.broker import Broker
-from penstock.broker.fetch import READ_COMMITTED, FetchParams
+from penstock.broker.fetch_look import READ_COMMITTED, FetchParams
 from penstock.broker.fetch_session import FetchPartition, PartitionKey
 from penstock.net.connection import Exchange
-from penstock.wire.fetch_codec import SESSIONS_FROM, encode_fetch_response
+from penstock.wire.fetch_codec import (
+    ENDPOINTS_FROM,
+    PREFERRED_REPLICA_FROM,
+    SESSIONS_FROM,
+    encode_fetch_response,
+)
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 from penstock.wire.produce_codec import TopicKey
 
 TOPIC_ID_FROM = 13
+REPLICA_STATE_FROM = 15
 
 
 @raw_handler(FetchRequest, FetchResponse)
 def fetch(broker: Broker, exchange: Exchange, frame: memoryview, position: int) -> None:
     version = exchange.version
     request, _ = FetchRequest.decode_from(frame, position, version)
+    if is_of_metadata(request):
+        fetch_metadata(broker, exchange, request)
+        return
     by_topic_id = version >= TOPIC_ID_FROM
     wanted = [
         FetchPartition(
@@ -31,10 +42,13 @@ def fetch(broker: Broker, exchange: Exchange, frame: memoryview, position: int) 
             partition.fetch_offset,
             partition.partition_max_bytes,
             partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
         )
         for topic in request.topics
         for partition in topic.partitions
     ]
+    params = _params(request, version)
     try:
         context = broker.fetch_sessions.context(
             request.session_id,
@@ -43,18 +57,30 @@ def fetch(broker: Broker, exchange: Exchange, frame: memoryview, position: int) 
             _forgotten(request, by_topic_id),
             by_topic_id=by_topic_id,
             now_ms=broker.clock.now_ms(),
+            replica_id=params.replica_id,
         )
     except ApiError as e:
         broker.count_error(exchange.api_key, e.code)
         exchange.finish(encode_fetch_response(exchange.correlation_id, version, e.code, 0, []))
         return
-    params = FetchParams(
+    broker.fetcher.handle(exchange, context, params)
+
+
+def _params(request: FetchRequest, version: int) -> FetchParams:
+    state = request.replica_state
+    has_state = version >= REPLICA_STATE_FROM
+    replica_id = max(state.replica_id if has_state else request.replica_id, -1)
+    return FetchParams(
         request.max_wait_ms,
         min(request.min_bytes, request.max_bytes),
         request.max_bytes,
         read_committed=request.isolation_level == READ_COMMITTED,
+        replica_id=replica_id,
+        broker_epoch=state.replica_epoch if has_state else -1,
+        rack=request.rack_id,
+        from_followers=version >= PREFERRED_REPLICA_FROM and replica_id < 0,
+        hints=version >= ENDPOINTS_FROM,
     )
-    broker.fetcher.handle(exchange, context, params)
 
 
 def _forgotten(request: FetchRequest, by_topic_id: bool) -> list[PartitionKey]:

@@ -16,7 +16,7 @@ from penstock.wire.messages.incremental_alter_configs import (
 )
 
 
-@handler(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse)
+@handler(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, on_controller=True)
 async def incremental_alter_configs(
     broker: Broker, request: Request[IncrementalAlterConfigsRequest]
 ) -> IncrementalAlterConfigsResponse:

@@ -35,8 +35,5 @@ def _end_of_epoch(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) 
         partition.check_leader_epoch(wanted.current_leader_epoch)
     except ApiError as e:
         return EpochEndOffset(error_code=e.code, partition=wanted.partition)
-    if wanted.leader_epoch == partition.leader_epoch:
-        epoch, end_offset = wanted.leader_epoch, partition.log.log_end_offset
-    else:
-        epoch, end_offset = partition.log.epoch_end_offset(wanted.leader_epoch)
+    epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
     return EpochEndOffset(partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset)

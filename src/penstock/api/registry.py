@@ -1,8 +1,11 @@
 """The table of served APIs, filled by the decorators beside the handlers.
 
-Two kinds of handlers: * `@handler(Request, Response)`: takes the decoded request, returns
-(or awaits) the response message. * `@raw_handler(...)`: Produce and Fetch, which bring
-their own codecs and answer through the exchange.
+Two kinds of handlers:
+* `@handler(Request, Response)`: takes the decoded request, returns (or awaits) the response
+  message. With `on_controller=True` it runs only on the active controller: elsewhere the
+  dispatcher passes the request on.
+* `@raw_handler(...)`: Produce and Fetch, which bring their own codecs and answer through the
+  exchange.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.base.errors import invariant
 from penstock.broker.broker import Broker
-from penstock.net.connection import Exchange
+from penstock.net.connection import Connection, Exchange
 from penstock.wire import apis as wire_apis
 from penstock.wire.apis import ApiKey
 from penstock.wire.schema import Message
@@ -34,6 +37,8 @@ class Request(Generic[Q]):
     client_id: str | None
     client_host: str
     listener: str
+    connection: Connection
+    """The one it came by: the client's, or that of the broker that passed it on."""
     principal: str = ANONYMOUS
 
 
@@ -51,23 +56,28 @@ class Api:
     response: type[Message]
     handle: Callable[[Broker, Request[Any]], Any] | None = None
     handle_raw: RawHandler | None = None
+    on_controller: bool = False
 
 
 APIS: dict[int, Api] = {}
 
 
 def handler(
-    request: type[Q], response: type[R]
+    request: type[Q], response: type[R], *, on_controller: bool = False
 ) -> Callable[
     [Callable[[Broker, Request[Q]], R | Awaitable[R]]],
     Callable[[Broker, Request[Q]], R | Awaitable[R]],
 ]:
-    """Serve `request` in all its versions by the decorated function."""
+    """Serve `request` in all its versions by the decorated function.
+
+    A function that runs on the controller answers with NOT_CONTROLLER where that has moved away
+    meanwhile; the request is then taken to the new one.
+    """
 
     def register(
         function: Callable[[Broker, Request[Q]], R | Awaitable[R]],
     ) -> Callable[[Broker, Request[Q]], R | Awaitable[R]]:
-        _add(request, response, handle=function)
+        _add(request, response, handle=function, on_controller=on_controller)
         return function
 
     return register
@@ -89,10 +99,20 @@ def _add(
     *,
     handle: Callable[[Broker, Request[Any]], Any] | None = None,
     handle_raw: RawHandler | None = None,
+    on_controller: bool = False,
 ) -> None:
     assert request.API_KEY is not None
     key = ApiKey(request.API_KEY)
     invariant(key not in APIS, f"{key.name} is registered twice")
     # A version that Kafka has not released yet is not offered.
     versions = wire_apis.APIS[key].stable_versions
-    APIS[key] = Api(key, versions, request.FLEXIBLE_FROM, request, response, handle, handle_raw)
+    APIS[key] = Api(
+        key,
+        versions,
+        request.FLEXIBLE_FROM,
+        request,
+        response,
+        handle,
+        handle_raw,
+        on_controller,
+    )

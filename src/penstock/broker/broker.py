@@ -11,25 +11,36 @@ from typing import NamedTuple, TypeAlias
 
 from penstock.base.clock import Clock, Rng
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.broker.controller_driver import ControllerDriver
+from penstock.broker.controller_access import ControllerAccess
 from penstock.broker.fetch import Fetcher
+from penstock.broker.fetch_look import Looker
 from penstock.broker.fetch_session import FetchSessionCache
 from penstock.broker.flusher import Flusher
 from penstock.broker.group_coordinator import GroupCoordinator
-from penstock.broker.partition import Partition
+from penstock.broker.leader_hints import LeaderHints
+from penstock.broker.metadata_brokers import MetadataBrokers
+from penstock.broker.partition import Partition, ReplicaEnvironment
 from penstock.broker.produce import Producer
 from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.quorum_driver import QuorumDriver
+from penstock.broker.read_replica import ReplicaSelector
+from penstock.broker.replica_fetcher import FetcherEnvironment
 from penstock.broker.replica_manager import ReplicaManager
+from penstock.broker.replication import Replication
+from penstock.broker.replication_quota import ReplicationQuota, on_follower, on_leader
+from penstock.client.peers import Peers
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
 from penstock.config.log_config import LogConfig, log_config
 from penstock.log.manager import LogManager
-from penstock.metadata.controller import FEATURES
 from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.metadata.names import OFFSETS_TOPIC
+from penstock.metadata.topic_control import DEFAULT
 from penstock.observe.logs import set_level
 from penstock.observe.standard import TopicMetrics
+from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 log = logging.getLogger("penstock.broker")
@@ -61,34 +72,38 @@ class Broker:
     def __init__(
         self,
         settings: BrokerSettings,
-        controller: ControllerDriver,
+        quorum: QuorumDriver,
+        peers: Peers,
         logs: LogManager,
         topic_metrics: TopicMetrics,
         count_error: CountError,
         clock: Clock,
         rng: Rng,
-        cluster_id: str,
     ) -> None:
         self.settings = settings
         self.count_error = count_error
-        self.controller = controller
-        self.metadata: MetadataImage = controller.committed
+        self.quorum = quorum
+        self.peers = peers
+        self.controller = ControllerAccess(quorum, peers)
+        self.metadata: MetadataImage = quorum.metadata.image
         self.logs = logs
         self.clock = clock
-        self.cluster_id = cluster_id
+        self.cluster_id = ""
+        """Empty until the node has found or founded its cluster."""
         self.node_id = settings.config.node_id
         self.flusher = Flusher(self.write_turn, self._run_woken)
+        self.brokers = MetadataBrokers(self.metadata, settings.config.inter_broker_listener)
         self.replicas = ReplicaManager(
-            self.node_id,
             self.metadata,
             logs,
-            self.flusher,
+            self._replica_environment(),
             topic_metrics,
             self.topic_config,
             full_validation=lambda: self.config.penstock_record_validation == "full",
         )
-        self.fetcher = Fetcher(self.replicas, settings.config.fetch_max_bytes, count_error)
-        self.producer = Producer(self.replicas, clock, self.fetcher.run_woken, count_error)
+        hints = LeaderHints(self.metadata, self.replicas)
+        self.fetcher = Fetcher(self.replicas, self._looker(), hints, count_error)
+        self.producer = Producer(self.replicas, hints, clock, self.fetcher.run_woken, count_error)
         self.fetch_sessions = FetchSessionCache(
             settings.config.max_incremental_fetch_session_cache_slots, rng.below
         )
@@ -102,7 +117,47 @@ class Broker:
             create_topic=self._create_topic,
             run_woken=self._run_woken,
         )
-        controller.on_committed(self.apply)
+        self.replication: Replication | None = None
+        quorum.metadata.on_committed(self.apply)
+
+    def start_replication(self) -> None:
+        """The metadata has caught up and this broker is registered: open the replicas and copy what
+        they follow.
+        """
+        quota = ReplicationQuota(
+            self.node_id,
+            self.clock,
+            on_follower,
+            lambda: self.config.follower_replication_throttled_rate,
+        )
+        env = FetcherEnvironment(
+            self.node_id, self.peers, self.brokers, quota, lambda: self.config, self._run_woken
+        )
+        self.replication = Replication(self.replicas, env, self.controller.call)
+        self.replication.start()
+
+    def _replica_environment(self) -> ReplicaEnvironment:
+        return ReplicaEnvironment(
+            self.node_id,
+            self.brokers,
+            self.clock,
+            self.flusher,
+            lag_time_max_ms=lambda: self.config.replica_lag_time_max_ms,
+            backoff_max_ms=lambda: self.config.replica_fetch_backoff_ms,
+        )
+
+    def _looker(self) -> Looker:
+        return Looker(
+            self.replicas,
+            self.config.fetch_max_bytes,
+            ReplicaSelector(self.metadata, lambda: self.config.replica_selector_class),
+            ReplicationQuota(
+                self.node_id,
+                self.clock,
+                on_leader,
+                lambda: self.config.leader_replication_throttled_rate,
+            ),
+        )
 
     @property
     def config(self) -> BrokerConfig:
@@ -146,16 +201,24 @@ class Broker:
         return nodes
 
     def controller_id(self) -> int:
-        """The node that clients send cluster changes to: any live one will do, this one first."""
-        return self.node_id
+        """The node that clients send cluster changes to: any live one will do, the active
+        controller best.
+        """
+        active = self.metadata.brokers.get(self.controller.id)
+        return self.node_id if active is None or active.fenced else active.id
 
     def offline(self, replicas: Iterable[int]) -> list[int]:
         brokers = self.metadata.brokers
         return [id_ for id_ in replicas if id_ not in brokers or brokers[id_].fenced]
 
     def features(self) -> list[Feature]:
-        finalized = self.metadata.features
-        return [Feature(name, 1, level, finalized.get(name, 0)) for name, level in FEATURES.items()]
+        # The quorum finalises its own feature, from the start.
+        finalized = {KRAFT_VERSION: SUPPORTED_FEATURES[KRAFT_VERSION].highest}
+        finalized |= self.metadata.features
+        return [
+            Feature(name, levels.lowest, levels.highest, finalized.get(name, 0))
+            for name, levels in SUPPORTED_FEATURES.items()
+        ]
 
     def features_epoch(self) -> int:
         """Grows whenever the finalised features may have changed."""
@@ -168,7 +231,11 @@ class Broker:
             refused[OFFSETS_TOPIC] = int(await self.groups.make_topic())
             names = [name for name in names if name != OFFSETS_TOPIC]
         try:
-            response = await self.controller.submit(lambda c: c.auto_create_topics(names))
+            topics = [
+                CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
+                for name in names
+            ]
+            response = await self.controller.call(CreateTopicsRequest(topics=topics))
         except ApiError as e:
             return refused | dict.fromkeys(names, int(e.code))
         refused |= {t.name: t.error_code for t in response.topics}
@@ -177,15 +244,18 @@ class Broker:
     async def _create_topic(self, topic: CreatableTopic) -> ErrorCode:
         request = CreateTopicsRequest(topics=[topic])
         try:
-            response = await self.controller.submit(lambda c: c.create_topics(request))
+            response = await self.controller.call(request)
         except ApiError as e:
             return e.code
         return ErrorCode(response.topics[0].error_code)
 
     async def _next_producer_ids(self) -> range:
         epoch = self.metadata.brokers[self.node_id].epoch
-        block = await self.controller.submit(lambda c: c.allocate_producer_ids(self.node_id, epoch))
-        return range(block.first, block.first + block.size)
+        request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=epoch)
+        block = await self.controller.call(request)
+        if block.error_code:
+            raise ApiError(ErrorCode(block.error_code), "the controller gives no producer ids")
+        return range(block.producer_id_start, block.producer_id_start + block.producer_id_len)
 
     # -- following the metadata ----------------------------------------------------------------
 
@@ -225,6 +295,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Finish what is in flight; the logs are closed by their owner."""
+        if self.replication is not None:
+            await self.replication.stop()
         await self.groups.stop()
         await self.flusher.stop()
         self.fetcher.stop()

@@ -1,16 +1,18 @@
 """The way of a Fetch request below its codec: read what is there, or wait for it.
 
 A Fetch is answered at once when it found `min_bytes`, an error, or may not wait. Otherwise it is
-parked at each of its partitions; a partition whose high watermark moves puts it among the woken,
-and at the end of that turn it reads again if enough has come in. `max_wait` ends the waiting in
-any case.
+parked: its session is registered at its partitions, and one whose readable end moves (the high
+watermark for consumers, the log's end for followers) puts it among the woken; at the end of that
+turn it reads again if enough has come in. `max_wait` ends the waiting in any case, and so does
+another request that the peer sends behind it.
 
 Limits: `max_bytes` of the request, `fetch.max.bytes` of the node, `partition_max_bytes`. The
 first batch of the first partition that has data is sent whole even when it is larger, so that a
 reader always moves on.
 
 Reading is done on the event loop when the page cache has the data and in a worker thread when it
-would have to wait for the disk. Owned by the event loop's thread.
+would have to wait for the disk, or when a follower that catches up takes much of it at a time.
+Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -19,18 +21,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError
+from penstock.broker.fetch_look import FetchParams, Look, Looker
 from penstock.broker.fetch_session import FetchContext, FetchPartition
-from penstock.broker.partition import Partition
+from penstock.broker.leader_hints import LeaderHints
 from penstock.broker.replica_manager import ReplicaManager
-from penstock.log.slice import LogSlice
 from penstock.net.connection import Exchange
 from penstock.wire.apis import ApiKey
 from penstock.wire.fetch_codec import (
-    AbortedTransaction,
     PartitionData,
     Records,
     TopicData,
@@ -40,34 +40,18 @@ from penstock.wire.produce_codec import TopicKey
 
 log = logging.getLogger("penstock.broker")
 
-READ_COMMITTED = 1
 COLD_READERS = 2
+FOLLOWER_READ_BYTES_MAX = 256 * 1024
+"""More than this a follower's request does not read on the event loop."""
 
 Found: TypeAlias = "Records | CorruptRecord | StorageError"
 """The records of a slice, or why they cannot be served."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchParams:
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    read_committed: bool
-
-
 class FetchInFlight:
     """One Fetch request between its arrival and its answer."""
 
-    __slots__ = (
-        "_bytes_in_when_parked",
-        "_fetcher",
-        "_timer",
-        "context",
-        "exchange",
-        "found",
-        "overdue",
-        "params",
-    )
+    __slots__ = ("_fetcher", "_timer", "came", "context", "exchange", "found", "overdue", "params")
 
     def __init__(
         self, fetcher: Fetcher, exchange: Exchange, context: FetchContext, params: FetchParams
@@ -77,49 +61,42 @@ class FetchInFlight:
         self.context = context
         self.params = params
         self.found = 0  # bytes the last look found
+        self.came = 0  # bytes that have come in since
         self.overdue = False  # to be answered now, however little there is
         self._timer: asyncio.TimerHandle | None = None
-        self._bytes_in_when_parked: dict[Partition, int] = {}
 
-    def park(self, loop: asyncio.AbstractEventLoop, partitions: list[Partition]) -> None:
+    def park(self, loop: asyncio.AbstractEventLoop, looks: list[Look]) -> None:
         self.exchange.park()
         self.exchange.on_abandoned = self.unpark
+        if self.params.is_follower:
+            self.exchange.on_followed = self.end_of_wait
         self._timer = loop.call_later(self.params.max_wait_ms / 1000, self.end_of_wait)
-        for partition in partitions:
-            partition.fetch_waiters.add(self)
-            self._bytes_in_when_parked[partition] = partition.log.bytes_in
+        self.context.session.parked = self
+        if not self.context.session_id:
+            for look in looks:
+                if look.partition is not None:
+                    look.wanted.attach(look.partition)
 
     def enough(self) -> bool:
         """Whether what came in since parking, with what was found then, is worth an answer."""
-        if self.params.min_bytes <= 1 or self.overdue:
-            return True
-        came = sum(p.log.bytes_in - then for p, then in self._bytes_in_when_parked.items())
-        return self.found + came >= self.params.min_bytes
+        return self.overdue or self.found + self.came >= self.params.min_bytes
 
     def end_of_wait(self) -> None:
-        self.unpark()
-        self._fetcher.answer(self)
+        if self._timer is not None:
+            self.unpark()
+            self._fetcher.answer(self)
 
     def unpark(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for partition in self._bytes_in_when_parked:
-            partition.fetch_waiters.discard(self)
-        self._bytes_in_when_parked.clear()
-
-
-class Look:
-    """What there is to say of one partition before its records are read."""
-
-    __slots__ = ("aborted", "error", "partition", "slice", "wanted")
-
-    def __init__(self, wanted: FetchPartition) -> None:
-        self.wanted = wanted
-        self.partition: Partition | None = None
-        self.slice: LogSlice | None = None
-        self.aborted: list[AbortedTransaction] | None = None
-        self.error: ApiError | None = None
+        self.exchange.on_followed = None
+        session = self.context.session
+        if session.parked is self:
+            session.parked = None
+        if not session.id:
+            for wanted in session.partitions.values():
+                wanted.detach()
 
 
 class Fetcher:
@@ -128,39 +105,54 @@ class Fetcher:
     def __init__(
         self,
         replicas: ReplicaManager,
-        max_bytes: int,
+        looker: Looker,
+        hints: LeaderHints,
         count_error: Callable[[int, int], None],
     ) -> None:
         self._count_error = count_error
         self._replicas = replicas
-        self._max_bytes = max_bytes
+        self._looker = looker
+        self._hints = hints
         self._loop = asyncio.get_running_loop()
         self._cold_readers = ThreadPoolExecutor(COLD_READERS, thread_name_prefix="cold-read")
-        self.woken: set[FetchInFlight] = replicas.woken
-        self.corrupt_reads = 0
+        self.woken: dict[FetchInFlight, None] = replicas.woken
         self.cold_reads = 0
 
+    @property
+    def corrupt_reads(self) -> int:
+        return self._looker.corrupt_reads
+
     def handle(self, exchange: Exchange, context: FetchContext, params: FetchParams) -> None:
+        session = context.session
+        if session.parked is not None:
+            session.parked.end_of_wait()  # the client has given that connection up
+        if params.sight != session.sight:
+            session.look_with(params.sight)
         fetch = FetchInFlight(self, exchange, context, params)
-        looks = self._look(fetch)
+        looks = self._looker.look(fetch.context, params, arrived=True)
+        fetch.found = looks.found
         if (
-            fetch.found >= params.min_bytes
+            looks.found >= params.min_bytes
             or params.max_wait_ms <= 0
-            or not looks
-            or any(look.error for look in looks)
+            or looks.urgent
+            or not session.partitions
         ):
-            self._read_and_answer(fetch, looks)
+            self._read_and_answer(fetch, looks.looks)
         else:
-            fetch.park(self._loop, [look.partition for look in looks if look.partition])
+            fetch.park(self._loop, looks.looks)
 
     def answer(self, fetch: FetchInFlight) -> None:
         """Answer with what is there now."""
-        self._read_and_answer(fetch, self._look(fetch))
+        looks = self._looker.look(fetch.context, fetch.params, arrived=False)
+        fetch.found = looks.found
+        self._read_and_answer(fetch, looks.looks)
 
     def run_woken(self) -> None:
         """At the end of a turn: answer the parked fetches for which enough has come in."""
-        while self.woken:
-            fetch = self.woken.pop()
+        woken = self.woken
+        while woken:
+            fetch = next(iter(woken))
+            del woken[fetch]
             if fetch.enough():
                 fetch.end_of_wait()
 
@@ -173,72 +165,30 @@ class Fetcher:
     def stop(self) -> None:
         self._cold_readers.shutdown()
 
-    # -- looking -------------------------------------------------------------------------------
-
-    def _look(self, fetch: FetchInFlight) -> list[Look]:
-        params = fetch.params
-        room = min(params.max_bytes, self._max_bytes)
-        fetch.found = 0
-        looks = []
-        for wanted in fetch.context.partitions:
-            look = Look(wanted)
-            looks.append(look)
-            try:
-                self._look_at(look, params, room, min_one=not fetch.found)
-            except ApiError as e:
-                look.error = e
-            except CorruptRecord as e:
-                look.error = self._corrupt(e)
-            except StorageError as e:
-                look.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
-            if look.slice is not None:
-                fetch.found += look.slice.size
-                room -= look.slice.size
-        return looks
-
-    def _look_at(self, look: Look, params: FetchParams, room: int, *, min_one: bool) -> None:
-        wanted = look.wanted
-        partition = self._replicas.leader_of(wanted.topic, wanted.index)
-        look.partition = partition
-        partition.counters.fetch_requests += 1
-        partition.check_leader_epoch(wanted.current_leader_epoch)
-        log = partition.log
-        offset = wanted.fetch_offset
-        end = partition.last_stable_offset if params.read_committed else partition.high_watermark
-        if end <= offset <= log.log_end_offset:
-            if params.read_committed:
-                look.aborted = []
-            return
-        limit = min(wanted.max_bytes, room)
-        if limit > 0 or min_one:
-            look.slice = log.read(offset, limit, up_to_offset=end, min_one=min_one)
-        if params.read_committed:
-            look.aborted = [
-                AbortedTransaction(txn.producer_id, txn.first_offset)
-                for txn in log.aborted_transactions(offset, end)
-            ]
-
     # -- reading and answering -----------------------------------------------------------------
 
     def _read_and_answer(self, fetch: FetchInFlight, looks: list[Look]) -> None:
+        if fetch.params.is_follower and fetch.found > FOLLOWER_READ_BYTES_MAX:
+            self._read_beside(fetch, looks)
+            return
         records: list[Found] = []
         for look in looks:
             try:
                 records.append(_read(look, nowait=True))
             except BlockingIOError:
-                self._read_cold(fetch, looks)
+                self.cold_reads += 1
+                self._read_beside(fetch, looks)
                 return
         self._answer(fetch, looks, records)
 
-    def _read_cold(self, fetch: FetchInFlight, looks: list[Look]) -> None:
-        """The disk must be asked: do that beside the loop, so that others go on."""
-        self.cold_reads += 1
+    def _read_beside(self, fetch: FetchInFlight, looks: list[Look]) -> None:
+        """Read beside the loop, so that others go on."""
         work = self._loop.run_in_executor(
             self._cold_readers, lambda: [_read(look, nowait=False) for look in looks]
         )
-        work.add_done_callback(lambda done: self._cold_read_done(fetch, looks, done))
+        work.add_done_callback(lambda done: self._read_done(fetch, looks, done))
 
-    def _cold_read_done(
+    def _read_done(
         self, fetch: FetchInFlight, looks: list[Look], done: asyncio.Future[list[Found]]
     ) -> None:
         if done.exception() is None:
@@ -253,17 +203,21 @@ class Fetcher:
         looks: list[Look],
         records: list[Found],
     ) -> None:
-        context = fetch.context
+        context, params = fetch.context, fetch.params
+        session = context.session
         topics: TopicData = []
         places: dict[TopicKey, list[PartitionData]] = {}
+        leaders: set[int] = set()
         for look, read in zip(looks, records, strict=True):
-            data = self._partition_data(look, read)
+            data = self._partition_data(look, read, params)
             wanted = look.wanted
-            if context.session is not None:
-                if not wanted.has_news(data) and context.incremental:
+            if session.id:
+                if not _settle(wanted, data, look) and context.incremental:
                     continue
                 if data.records:
-                    context.session.served((wanted.topic, wanted.index))
+                    session.served(wanted)
+            if data.leader_id >= 0:
+                leaders.add(data.leader_id)
             place = places.get(wanted.topic)
             if place is None:
                 place = places[wanted.topic] = []
@@ -272,42 +226,58 @@ class Fetcher:
         exchange = fetch.exchange
         exchange.finish(
             encode_fetch_response(
-                exchange.correlation_id, exchange.version, 0, context.session_id, topics
+                exchange.correlation_id,
+                exchange.version,
+                0,
+                context.session_id,
+                topics,
+                self._hints.endpoints(leaders, exchange.connection.listener) if leaders else (),
             )
         )
 
-    def _partition_data(self, look: Look, read: Found) -> PartitionData:
-        partition = look.partition
-        index = look.wanted.index
+    def _partition_data(self, look: Look, read: Found, params: FetchParams) -> PartitionData:
         if isinstance(read, CorruptRecord):
-            look.error = self._corrupt(read)
+            look.error = self._looker.corrupt(read)
         elif isinstance(read, StorageError):
             look.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(read))
+        partition = look.partition
         if look.error is not None or partition is None or isinstance(read, StorageError):
-            if partition is not None:
-                partition.counters.failed_fetch_requests += 1
-            code = look.error.code if look.error is not None else ErrorCode.UNKNOWN_SERVER_ERROR
-            self._count_error(ApiKey.FETCH, code)
-            # As Kafka has it: no aborted transactions of what is not there, null with other errors.
-            missing = code in (
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                ErrorCode.UNKNOWN_TOPIC_ID,
-            )
-            return PartitionData(index, code, aborted_transactions=() if missing else None)
-        partition.counters.bytes_out += len(read)
+            return self._error_data(look, params)
+        if params.is_follower:
+            partition.counters.replication_bytes_out += len(read)
+        else:
+            partition.counters.bytes_out += len(read)
+        diverging_epoch, diverging_end = look.diverging or (-1, -1)
         return PartitionData(
-            index,
+            look.wanted.index,
             0,
-            partition.high_watermark,
-            partition.last_stable_offset,
-            partition.log.log_start_offset,
+            look.high_watermark,
+            look.last_stable_offset,
+            look.log_start_offset,
             look.aborted,
             read,
+            diverging_epoch=diverging_epoch,
+            diverging_end_offset=diverging_end,
+            preferred_read_replica=look.preferred,
         )
 
-    def _corrupt(self, error: CorruptRecord) -> ApiError:
-        self.corrupt_reads += 1  # the log itself has said what and where
-        return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
+    def _error_data(self, look: Look, params: FetchParams) -> PartitionData:
+        if look.partition is not None:
+            look.partition.counters.failed_fetch_requests += 1
+        code = look.error.code if look.error is not None else ErrorCode.UNKNOWN_SERVER_ERROR
+        self._count_error(ApiKey.FETCH, code)
+        # As Kafka has it: no aborted transactions of what is not there, null with other errors.
+        missing = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        wanted = look.wanted
+        leader = params.hints and self._hints.leader(code, wanted.topic, wanted.index)
+        leader_id, leader_epoch = leader or (-1, -1)
+        return PartitionData(
+            wanted.index,
+            code,
+            aborted_transactions=() if missing else None,
+            leader_id=leader_id,
+            leader_epoch=leader_epoch,
+        )
 
 
 def _read(look: Look, *, nowait: bool) -> Found:
@@ -317,3 +287,12 @@ def _read(look: Look, *, nowait: bool) -> Found:
         return look.slice.read(nowait=nowait)
     except (CorruptRecord, StorageError) as e:
         return e
+
+
+def _settle(wanted: FetchPartition, data: PartitionData, look: Look) -> bool:
+    """Whether `data` is news to the session's client; what then need not be looked at again."""
+    news = wanted.has_news(data)
+    if not (data.records or look.urgent or look.more or wanted.touched):
+        assert wanted.session is not None
+        wanted.session.dirty.pop(wanted, None)
+    return news

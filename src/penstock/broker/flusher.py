@@ -46,15 +46,19 @@ class Flusher:
     async def _round(self) -> None:
         self._write_turn()
         wanted, self._wanted = self._wanted, {}
-        tasks: list[tuple[Partition, FlushTask]] = []
+        tasks: list[tuple[Partition, int, FlushTask]] = []
         for partition in wanted:
             try:
-                tasks.append((partition, partition.log.flush_begin()))
+                tasks.append((partition, partition.log.cuts, partition.log.flush_begin()))
             except PenstockError as e:
                 partition.flush_failed(str(e))
-        await self._loop.run_in_executor(self._pool, _run_all, [task for _, task in tasks])
+        await self._loop.run_in_executor(self._pool, _run_all, [task for *_, task in tasks])
         self.rounds_total += 1
-        for partition, task in tasks:
+        for partition, cuts, task in tasks:
+            if partition.log.cuts != cuts and task.error is None:
+                # What was synced is gone; what took its place since was not.
+                self.request(partition)
+                continue
             try:
                 partition.log.flush_done(task)
                 partition.flushed(task.up_to_offset)

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.errors import ApiError, ErrorCode, invariant
 from penstock.base.ids import TopicPartition
 from penstock.broker.group_shard_driver import GroupShardDriver, ShardState
 from penstock.coordinator.config import GroupConfig
@@ -165,6 +165,8 @@ class GroupCoordinator:
         def make_shard() -> GroupShard:
             return GroupShard(self._group_config, self._topics, self._rng)
 
+        # Two drivers of one shard would both write what their own timers say.
+        invariant(index not in self._drivers, f"shard {index} is driven already")
         driver = GroupShardDriver(
             partition,
             make_shard,
@@ -187,12 +189,12 @@ class GroupCoordinator:
             self._drivers.clear()
             log.error("%s was deleted: committed offsets and groups are gone", OFFSETS_TOPIC)
         for index, registration in self._changed_shards(delta):
-            driver = self._drivers.get(index)
-            if driver is not None and (
+            led = self._drivers.get(index)
+            if led is not None and (
                 registration.leader != self._node_id
-                or registration.leader_epoch != driver.leader_epoch
+                or registration.leader_epoch != led.leader_epoch
             ):
-                driver.close()
+                led.close()
                 del self._drivers[index]
         by_id = self._metadata.topics_by_id
         deleted = frozenset(topic.name for topic in delta.deleted_topics.values())
@@ -207,6 +209,8 @@ class GroupCoordinator:
 
     def lead(self, delta: MetadataDelta) -> None:
         """Load the shards that this node leads now; after the partitions have followed `delta`."""
+        if self._expiry is None:
+            return  # `start` has not been called: it looks at all shards
         for index, registration in self._changed_shards(delta):
             if registration.leader == self._node_id and index not in self._drivers:
                 self._start(index)
@@ -224,6 +228,8 @@ class GroupCoordinator:
         """Load the shards whose partitions are among the `stored` logs; begin to expire offsets."""
         topic = self._metadata.topics.get(OFFSETS_TOPIC)
         for index, partition in enumerate(topic.partitions if topic is not None else ()):
+            if index in self._drivers:
+                continue  # the metadata that came in since has started it
             if partition.leader == self._node_id and (OFFSETS_TOPIC, index) in stored:
                 self._start(index)
         self._expiry = asyncio.create_task(self._expire_regularly())

@@ -1,4 +1,4 @@
-"""One partition that this node leads: its log, its offsets and who waits for them.
+"""One replica of a partition on this node: its log, its offsets, its role, and who waits for it.
 
 Offsets, each never above the one before:
 * `log.log_end_offset`: the next offset to be written.
@@ -6,55 +6,95 @@ Offsets, each never above the one before:
   while a flush that `flush.messages` demands is under way: then it stays until the fsync is done.
 * `high_watermark`: what lies below it is committed and may be read.
 
+A replica leads or follows, as the metadata says; `_TRANSITIONS` has what a change of leadership
+means. As the leader of several replicas it has a `Leader`, which decides what is committed; the
+only replica of a partition commits what is durable. As a follower it has a `Follower`, which a
+`ReplicaFetcher` asks what to do.
+
 Requests wait here in two ways: a Produce for its offsets to be durable (acks=1) or committed
-(acks=all), as a coordinator waits for its records, and a Fetch for the high watermark to move.
+(acks=all), as a coordinator waits for its records, and a Fetch for the end of what it may read to
+move: the high watermark for a consumer, the log's end for a follower.
 Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
 
-from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.clock import Clock
+from penstock.base.errors import ApiError, ErrorCode, invariant
 from penstock.base.ids import Uuid
 from penstock.broker.batch_validation import BatchRules
+from penstock.broker.fetch_session import CONSUMER, FetchPartition
+from penstock.broker.waiting import AppendWaiter, AppendWaiters, DeletionWaiters
 from penstock.config.log_config import LogConfig
 from penstock.log.log import Log
 from penstock.metadata import image as metadata
 from penstock.observe.standard import TopicCounters
+from penstock.replica.divergence import end_of_epoch
+from penstock.replica.follower import Append, Follower
+from penstock.replica.leader import Brokers, IsrChange, Leader
+from penstock.wire.records import parse_header
 
 if TYPE_CHECKING:
     from penstock.broker.fetch import FetchInFlight
     from penstock.broker.flusher import Flusher
 
+log = logging.getLogger("penstock.broker")
+
 ACKS_ALL = -1
+NO_LEADER = -1
 
 
-class AppendWaiter(Protocol):
-    """Who waits for appended records to be durable or committed."""
+class Role(Enum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
 
-    def partition_done(self) -> None:
-        """They are."""
 
-    def partition_failed(self, partition: Partition, code: ErrorCode, message: str) -> None:
-        """They never will be, as far as this node knows."""
+_LEADER: Final = Role.LEADER  # for the hot path
+
+
+@dataclass(slots=True)
+class ReplicaEnvironment:
+    """What all replicas of a node share."""
+
+    node_id: int
+    brokers: Brokers
+    clock: Clock
+    flusher: Flusher
+    lag_time_max_ms: Callable[[], int]
+    backoff_max_ms: Callable[[], int]
+    woken: dict[FetchInFlight, None] = field(default_factory=dict)
+    """The fetches that may have become answerable in this turn."""
+    submit_isr: Callable[[Partition, IsrChange], None] | None = None
+    """Takes a wanted change of the ISR to the controller."""
 
 
 class Partition:
     __slots__ = (
         "_append_waiters",
-        "_registration",
+        "_deletion_waiters",
+        "_env",
         "counters",
         "durable_offset",
-        "fetch_waiters",
         "flush_wanted",
         "flusher",
+        "follower",
+        "follower_readers",
         "high_watermark",
         "index",
+        "leader",
         "leader_epoch",
         "leader_id",
         "log",
+        "readers",
+        "registration",
+        "role",
         "rules",
         "topic",
         "topic_id",
@@ -72,24 +112,44 @@ class Partition:
         registration: metadata.Partition,
         rules: BatchRules,
         counters: TopicCounters,
-        flusher: Flusher,
-        woken: set[FetchInFlight],
+        env: ReplicaEnvironment,
+        high_watermark: int,
     ) -> None:
+        """`high_watermark` is what the last run knew to be committed."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
         self.rules = rules
-        self.follow(registration)
         self.counters = counters
-        self.flusher = flusher
+        self._env = env
+        self.flusher = env.flusher
+        self.woken = env.woken
         self.flush_wanted = False
-        # Everything that recovery kept was in the log before; there is no other replica to ask.
-        self.durable_offset = self.high_watermark = log.log_end_offset
+        self.readers: dict[FetchPartition, None] = {}
+        """Consumers' fetches, which are told when the high watermark moves."""
+        self.follower_readers: dict[FetchPartition, None] = {}
+        """Followers' fetches, which are told when the log's end moves."""
+        self._append_waiters = AppendWaiters(self)
+        self._deletion_waiters = DeletionWaiters()
+        self.leader: Leader | None = None
+        self.follower: Follower | None = None
+        self.under_min_isr = False
+        # Everything that recovery kept was in the log before.
+        self.durable_offset = log.log_end_offset
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         log.update_high_watermark(self.high_watermark)
-        self.fetch_waiters: set[FetchInFlight] = set()
-        self.woken = woken  # the node's fetches that may have become answerable in this turn
-        self._append_waiters: deque[tuple[int, int, AppendWaiter]] = deque()
+        self.registration = registration
+        self.role = self._role_in(registration)
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        _BEGIN[self.role](self)
+        self._count_in_sync()
+        if self.role is Role.LEADER:
+            self._advance()
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.index} {self.role.value}, epoch {self.leader_epoch}>"
 
     @property
     def last_stable_offset(self) -> int:
@@ -104,23 +164,105 @@ class Partition:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
         raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def follow(self, registration: metadata.Partition) -> None:
-        """The cluster's metadata of this partition has changed."""
-        self._registration = registration
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(the largest epoch at or below `epoch`, where it ends); (-1, -1) when unknown."""
+        return end_of_epoch(self.log, self.leader_epoch, epoch)
+
+    # -- following the metadata ----------------------------------------------------------------
+
+    def _role_in(self, registration: metadata.Partition) -> Role:
+        return Role.LEADER if registration.leader == self._env.node_id else Role.FOLLOWER
+
+    def follow(self, registration: metadata.Partition) -> bool:
+        """The metadata of this partition has changed; whether its leadership has."""
+        if registration.leader_epoch < self.leader_epoch:
+            return False
+        renewed = registration.leader_epoch > self.leader_epoch
+        role = self._role_in(registration)
+        invariant(renewed or role is self.role, f"{self!r} changes its role within a leader epoch")
+        self.registration = registration
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
+        if renewed:
+            _TRANSITIONS[self.role, role](self)
+        elif role is Role.LEADER:
+            self._assigned()
+            self._let_join()
+        self.role = role
         self._count_in_sync()
+        if role is Role.LEADER:
+            self.settle()
+        return renewed
+
+    def _lead(self) -> None:
+        """Begin to lead: what is here is the truth now."""
+        self.follower = None
+        registration, env = self.registration, self._env
+        if len(registration.replicas) == 1:
+            # There is no other replica to ask.
+            self.leader = None
+            return
+        self.leader = Leader(
+            env.node_id,
+            env.brokers,
+            registration,
+            end_offset=self.log.log_end_offset,
+            high_watermark=self.high_watermark,
+            min_insync_replicas=self.log.config.min_insync_replicas,
+            lag_time_max_ms=env.lag_time_max_ms(),
+            now_ms=env.clock.now_ms(),
+        )
+
+    def _lead_on(self) -> None:
+        """Elected again: whoever waits goes on waiting, whoever fetches must know the epoch."""
+        leader = self.leader
+        if leader is None or len(self.registration.replicas) == 1:
+            self._lead()
+        else:
+            leader.begin_epoch(self.registration, self._env.clock.now_ms())
+        self.wake_all()
+
+    def _assigned(self) -> None:
+        """The replicas or the ISR have changed under the same leadership."""
+        if self.leader is None or len(self.registration.replicas) == 1:
+            if len(self.registration.replicas) > 1 or self.leader is not None:
+                self._lead()
+        else:
+            self.leader.follow(self.registration)
+
+    def _begin_following(self) -> None:
+        self.leader = None
+        if self.leader_id == NO_LEADER:
+            self.follower = None
+        else:
+            self.follower = Follower(self.leader_id, self.leader_epoch, self._env.backoff_max_ms())
+
+    def _resign(self) -> None:
+        self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads now")
+        self._begin_following()
+        self.wake_all()
 
     def _count_in_sync(self) -> None:
         # No more replicas can be asked for than there are: with one replica, one is enough.
-        replicas, isr = self._registration.replicas, self._registration.isr
-        wanted = min(self.log.config.min_insync_replicas, len(replicas))
-        self.under_min_isr = len(isr) < wanted
+        leader = self.leader
+        isr = self.registration.isr if leader is None else leader.isr
+        wanted = min(self.log.config.min_insync_replicas, len(self.registration.replicas))
+        was_under, self.under_min_isr = self.under_min_isr, len(isr) < wanted
+        if self.under_min_isr and not was_under and self.role is Role.LEADER:
+            # Nothing is committed now: who waits for that is told.
+            self._append_waiters.fail(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                "too few replicas are in sync to commit what was written",
+                ACKS_ALL,
+            )
 
     def reconfigure(self, config: LogConfig, rules: BatchRules) -> None:
-        """The topic's settings have changed."""
+        """The settings of the topic or of the node have changed."""
         self.log.config = config
         self.rules = rules
+        if self.leader is not None:
+            self.leader.min_insync_replicas = config.min_insync_replicas
+            self.leader.lag_time_max_ms = self._env.lag_time_max_ms()
         self._count_in_sync()
         self.settle()
 
@@ -141,7 +283,10 @@ class Partition:
                 self.flusher.request(self)
         elif not self.flush_wanted:
             self.durable_offset = log.log_end_offset
-        self._advance()
+        if self.role is _LEADER:
+            self._advance()
+        elif self._append_waiters:
+            self._append_waiters.acknowledge(self.acknowledges)
 
     def flushed(self, offset: int) -> None:
         """The flusher has made everything below `offset` durable."""
@@ -155,19 +300,162 @@ class Partition:
         After a failed fsync nobody knows what the disk has: nothing more becomes durable here.
         """
         self.flush_wanted = self.log.health.for_good
-        waiters, self._append_waiters = self._append_waiters, deque()
-        for _, _, waiter in waiters:
-            waiter.partition_failed(self, ErrorCode.KAFKA_STORAGE_ERROR, message)
+        self._fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def _advance(self) -> None:
-        if self.durable_offset > self.high_watermark:
-            self.high_watermark = self.durable_offset
-            self.log.update_high_watermark(self.durable_offset)
-            if self.fetch_waiters:
-                self.woken |= self.fetch_waiters
-        waiters = self._append_waiters
-        while waiters and self.acknowledges(waiters[0][0], waiters[0][1]):
-            waiters.popleft()[2].partition_done()
+        leader = self.leader
+        if leader is not None:
+            end = self.log.log_end_offset
+            now_ms = self._env.clock.now_ms()
+            if end != leader.end_offset:
+                leader.appended(end, now_ms)
+                self._tell(self.follower_readers)
+            if leader.advance(self.durable_offset, now_ms):
+                self._commit(leader.high_watermark)
+        elif self.durable_offset > self.high_watermark:
+            self._commit(self.durable_offset)
+        if self._append_waiters:
+            self._append_waiters.acknowledge(self.acknowledges)
+
+    def _commit(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+        self.log.update_high_watermark(high_watermark)
+        if self.readers:
+            self._tell(self.readers)
+        if self.follower_readers:
+            for reader in list(self.follower_readers):
+                reader.touch()  # told with the next answer: a follower is not woken for it
+
+    def _tell(self, readers: dict[FetchPartition, None]) -> None:
+        bytes_in = self.log.bytes_in
+        for reader in list(readers):
+            fetch = reader.touch()
+            if fetch is not None:
+                fetch.came += bytes_in - reader.seen_bytes
+                self.woken[fetch] = None
+            reader.seen_bytes = bytes_in
+
+    # -- leading -------------------------------------------------------------------------------
+
+    def follower_fetched(
+        self, broker_id: int, offset: int, log_start: int, broker_epoch: int
+    ) -> None:
+        """A follower has everything below `offset`."""
+        leader = self.leader
+        assert leader is not None
+        moved = leader.fetched(broker_id, offset, log_start, broker_epoch, self._env.clock.now_ms())
+        self._want(leader.expand(broker_id))
+        if moved:
+            self._advance()
+        if self._deletion_waiters:
+            self._deletion_waiters.reached(self.low_watermark)
+
+    def check_replica(self, broker_id: int) -> None:
+        """Refuse a follower that the metadata here does not know as one (yet)."""
+        if self.leader is None or broker_id not in self.leader.followers:
+            raise ApiError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"broker {broker_id} is no replica of {self.topic}-{self.index}",
+            )
+
+    def in_sync(self, broker_id: int) -> bool:
+        return self.leader is not None and broker_id in self.leader.isr
+
+    def look_around(self) -> None:
+        """Time has passed, or brokers have come or gone: members of the ISR that have fallen behind
+        have to leave it, and nothing waits for who will not join it.
+        """
+        if self.leader is not None:
+            self._want(self.leader.shrink(self._env.clock.now_ms()))
+            self._let_join()
+            self._advance()
+
+    def _let_join(self) -> None:
+        """A follower that has caught up may have had to wait for something else."""
+        leader = self.leader
+        if leader is not None and len(leader.isr) < len(leader.replicas):
+            for broker_id in leader.caught_up(self._env.clock.now_ms()):
+                self._want(leader.expand(broker_id))
+
+    def _want(self, change: IsrChange | None) -> None:
+        if change is None or self.leader is None:
+            return
+        name, before, after = f"{self.topic}-{self.index}", self.leader.isr, change.members
+        log.info("in-sync replicas of %s are to change from %s to %s", name, before, after)
+        if self._env.submit_isr is not None:
+            self._env.submit_isr(self, change)
+
+    def isr_altered(
+        self, change: IsrChange, isr: list[int], leader_epoch: int, partition_epoch: int
+    ) -> bool:
+        """The controller has taken `change`; whether that was still news."""
+        leader = self.leader
+        if leader is None or not leader.altered(change, isr, leader_epoch, partition_epoch):
+            return False
+        self._count_in_sync()
+        self._let_join()
+        self._advance()
+        return True
+
+    def isr_refused(self, change: IsrChange, code: int) -> bool:
+        """The controller has not taken `change`; whether to ask again."""
+        return self.leader is not None and self.leader.refused(change, code)
+
+    @property
+    def offset_not_available(self) -> bool:
+        """Whether a new leader does not know yet how far its predecessor had committed."""
+        return self.leader is not None and self.leader.epoch_start_offset > self.high_watermark
+
+    @property
+    def low_watermark(self) -> int:
+        """The first offset that some live replica still keeps."""
+        start = self.log.log_start_offset
+        return start if self.leader is None else min(start, self.leader.low_watermark)
+
+    def wait_for_deletion(self, offset: int) -> asyncio.Future[None]:
+        """Done when every live replica has moved its log start to `offset`."""
+        done = self._deletion_waiters.add(offset)
+        self._deletion_waiters.reached(self.low_watermark)
+        return done
+
+    # -- following a leader --------------------------------------------------------------------
+
+    def replicate(self, records: memoryview | None, step: Append) -> None:
+        """Append what the leader sent and take over its offsets; StorageError if that fails."""
+        log_ = self.log
+        if records:
+            self._make_room_for(records)
+            log_.append_as_follower(records)
+            self.settle()
+        committed = min(step.high_watermark, log_.log_end_offset)
+        if committed > self.high_watermark:
+            self._commit(committed)
+        start = min(step.log_start_offset, self.high_watermark)
+        if start > log_.log_start_offset:
+            log_.delete_records(start)
+            self.wake_all()
+
+    def _make_room_for(self, records: memoryview) -> None:
+        """An empty log may have to begin below the leader's start, which can lie in a batch."""
+        end = self.log.log_end_offset
+        if end == self.log.log_start_offset and parse_header(records).base_offset < end:
+            self.start_anew(parse_header(records).base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        self.log.truncate_to(offset)
+        self._cut()
+
+    def start_anew(self, offset: int) -> None:
+        """Drop everything and begin at `offset`."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._cut()
+
+    def _cut(self) -> None:
+        end = self.log.log_end_offset
+        self.durable_offset = min(self.durable_offset, end)
+        self.high_watermark = max(min(self.high_watermark, end), self.log.log_start_offset)
+        self.log.update_high_watermark(self.high_watermark)
+        self.wake_all()
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -176,17 +464,55 @@ class Partition:
         return end_offset <= reached
 
     def wait_for(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
-        self._append_waiters.append((end_offset, acks, waiter))
+        self._append_waiters.add(end_offset, acks, waiter)
 
     def close(self, code: ErrorCode, message: str) -> None:
         """The partition leaves this node: nobody may go on waiting for it."""
-        waiters, self._append_waiters = self._append_waiters, deque()
-        for _, _, waiter in waiters:
-            waiter.partition_failed(self, code, message)
+        self._fail_waiters(code, message)
         self.wake_all()
+        for readers in (self.readers, self.follower_readers):
+            for reader in list(readers):
+                reader.detach()
+
+    def _fail_waiters(self, code: ErrorCode, message: str) -> None:
+        self._append_waiters.fail(code, message)
+        self._deletion_waiters.fail(code, message)
+
+    def watchers_for(self, wanted: FetchPartition) -> dict[FetchPartition, None]:
+        """Where `wanted` has its place among those who are told of changes."""
+        session = wanted.session
+        if session is None or session.replica_id == CONSUMER:
+            return self.readers
+        return self.follower_readers
+
+    @property
+    def fetch_waiters(self) -> list[FetchInFlight]:
+        """The fetches that wait for this partition."""
+        return [
+            reader.session.parked
+            for readers in (self.readers, self.follower_readers)
+            for reader in readers
+            if reader.session is not None and reader.session.parked is not None
+        ]
 
     def wake_all(self) -> None:
         """Something other than new data has happened: every waiting Fetch is to be answered."""
-        for fetch in self.fetch_waiters:
-            fetch.overdue = True
-        self.woken |= self.fetch_waiters
+        for readers in (self.readers, self.follower_readers):
+            for reader in list(readers):
+                fetch = reader.touch()
+                if fetch is not None:
+                    fetch.overdue = True
+                    self.woken[fetch] = None
+
+
+_BEGIN: Final[dict[Role, Callable[[Partition], None]]] = {
+    Role.LEADER: Partition._lead,
+    Role.FOLLOWER: Partition._begin_following,
+}
+_TRANSITIONS: Final[dict[tuple[Role, Role], Callable[[Partition], None]]] = {
+    (Role.LEADER, Role.LEADER): Partition._lead_on,
+    (Role.LEADER, Role.FOLLOWER): Partition._resign,
+    (Role.FOLLOWER, Role.LEADER): Partition._lead,
+    (Role.FOLLOWER, Role.FOLLOWER): Partition._begin_following,
+}
+"""What a new leader epoch means to a replica, by its role before and after."""

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from penstock.base.clock import Clock
 from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
 from penstock.broker.batch_validation import RecordsRefused
+from penstock.broker.leader_hints import LeaderHints
 from penstock.broker.partition import Partition
 from penstock.broker.replica_manager import ReplicaManager
 from penstock.net.connection import Connection, Exchange
@@ -50,10 +51,22 @@ _GROUPING_OFF_AFTER = 32
 class ProduceInFlight:
     """One Produce request between its arrival and its answer."""
 
-    __slots__ = ("_timer", "_unacknowledged", "acks", "answers", "exchange", "staged", "timeout_ms")
+    __slots__ = (
+        "_hints",
+        "_timer",
+        "_unacknowledged",
+        "acks",
+        "answers",
+        "exchange",
+        "leaders",
+        "staged",
+        "timeout_ms",
+    )
 
-    def __init__(self, exchange: Exchange, acks: int, timeout_ms: int) -> None:
+    def __init__(self, exchange: Exchange, acks: int, timeout_ms: int, hints: LeaderHints) -> None:
         self.exchange = exchange
+        self._hints = hints
+        self.leaders: set[int] | None = None  # of partitions that were refused since they moved
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.answers: TopicAnswers = []
@@ -66,10 +79,23 @@ class ProduceInFlight:
         """Turn the answer of a staged partition into an error; it is no longer waited for."""
         for staged, answers, place, _ in self.staged:
             if staged is partition:
-                answers[place] = PartitionAnswer(partition.index, code, error_message=message)
+                answers[place] = self.moved(
+                    partition.topic,
+                    PartitionAnswer(partition.index, code, error_message=message),
+                )
                 partition.counters.failed_produce_requests += 1
         if self._unacknowledged:
             self.partition_done()
+
+    def moved(self, topic: TopicKey, answer: PartitionAnswer) -> PartitionAnswer:
+        """`answer`, with the partition's new leader if it is an error that means one."""
+        leader = self._hints.leader(answer.error_code, topic, answer.partition)
+        if leader is None:
+            return answer
+        if self.leaders is None:
+            self.leaders = set()
+        self.leaders.add(leader[0])
+        return answer._replace(leader_id=leader[0], leader_epoch=leader[1])
 
     def partition_done(self) -> None:
         self._unacknowledged -= 1
@@ -111,7 +137,15 @@ class ProduceInFlight:
             self._timer.cancel()
         exchange = self.exchange
         if self.acks != ACKS_NONE:
-            frame = encode_produce_response(exchange.correlation_id, exchange.version, self.answers)
+            if self.leaders is None:
+                frame = encode_produce_response(
+                    exchange.correlation_id, exchange.version, self.answers
+                )
+            else:
+                endpoints = self._hints.endpoints(self.leaders, exchange.connection.listener)
+                frame = encode_produce_response(
+                    exchange.correlation_id, exchange.version, self.answers, endpoints
+                )
             exchange.finish(frame)
             return
         if any(answer.error_code for _, answers in self.answers for answer in answers):
@@ -126,6 +160,7 @@ class Producer:
     def __init__(
         self,
         replicas: ReplicaManager,
+        hints: LeaderHints,
         clock: Clock,
         run_woken: Callable[[], None],
         count_error: Callable[[int, int], None],
@@ -133,6 +168,7 @@ class Producer:
         """`run_woken` answers the fetches that an append made answerable."""
         self._count_error = count_error
         self._replicas = replicas
+        self._hints = hints
         self._clock = clock
         self._run_woken = run_woken
         self._loop = asyncio.get_running_loop()
@@ -145,7 +181,7 @@ class Producer:
         self.append_failures = 0
 
     def handle(self, exchange: Exchange, body: ProduceBody) -> None:
-        produce = ProduceInFlight(exchange, body.acks, body.timeout_ms)
+        produce = ProduceInFlight(exchange, body.acks, body.timeout_ms, self._hints)
         if self._grouping:
             if not self._turn:
                 self._loop.call_soon(self.write_turn)
@@ -172,7 +208,7 @@ class Producer:
             produce.answers.append((topic, answers))
             for index, records in partitions:
                 if refusal is not None:
-                    self._refuse(answers, index, refusal, None, records)
+                    self._refuse(produce, answers, topic, index, refusal, None, records)
                 else:
                     self._stage(produce, answers, topic, index, records, now_ms)
 
@@ -194,11 +230,11 @@ class Producer:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
             info = partition.log.stage([batch], partition.leader_epoch, now_ms)
         except ApiError as e:
-            self._refuse(answers, index, e, partition, records)
+            self._refuse(produce, answers, topic, index, e, partition, records)
             return
         except StorageError as e:
             error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
-            self._refuse(answers, index, error, partition, records)
+            self._refuse(produce, answers, topic, index, error, partition, records)
             return
         produce.staged.append((partition, answers, len(answers), info.last_offset + 1))
         answers.append(
@@ -213,13 +249,15 @@ class Producer:
 
     def _refuse(
         self,
+        produce: ProduceInFlight,
         answers: list[PartitionAnswer],
+        topic: TopicKey,
         index: int,
         error: ApiError,
         partition: Partition | None,
         records: memoryview | None,
     ) -> None:
-        answers.append(_error(index, error, partition))
+        answers.append(produce.moved(topic, _error(index, error, partition)))
         self._count_error(ApiKey.PRODUCE, error.code)
         if partition is not None:
             partition.counters.failed_produce_requests += 1

@@ -51,6 +51,10 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
+    def wait_at_most(self, timeout_s: float) -> None:
+        """How long each wait may take from now on."""
+        self._socket.settimeout(timeout_s)
+
     def call(self, request: Message, answer: type[_R], version: int) -> _R:
         """The answer to `request`, in the same version."""
         self.send(request, version)

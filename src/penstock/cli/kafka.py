@@ -107,18 +107,19 @@ class Cluster:
         except KafkaException as e:
             raise self.sentence(e.args[0], doing) from None
         except FutureTimeout:
-            raise self._no_answer(doing) from None
+            raise self.no_answer(doing) from None
 
     def sentence(self, error: KafkaError, doing: str) -> CliError:
         """What a client's error means to the person who typed the command."""
         name = error.name()
         if name in _UNREACHABLE:
-            return self._no_answer(doing)
+            return self.no_answer(doing)
         text = (error.str() or name).strip().rstrip(".")
         advice = _ADVICE.get(name)
         return CliError(f"cannot {doing}: {text}" + (f"; {advice}" if advice else f" ({name})"))
 
-    def _no_answer(self, doing: str) -> CliError:
+    def no_answer(self, doing: str) -> CliError:
+        """The sentence of a wait that was in vain."""
         return CliError(
             f"cannot {doing}: no answer from {self.bootstrap} within {self.timeout_s:g} s; check"
             " that a Kafka listener is at that address, or wait longer with --timeout"

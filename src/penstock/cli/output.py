@@ -68,40 +68,61 @@ def title(text: str) -> None:
         print(text)
 
 
+def clear_screen() -> None:
+    """An empty terminal; a pipe keeps everything."""
+    if sys.stdout.isatty():
+        print("\x1b[2J\x1b[H", end="")
+
+
 def remark(text: str) -> None:
     """A line for the person, kept out of what programs read."""
     print(text, file=sys.stderr)
 
 
 class Progress(Protocol):
+    @property
+    def is_seen(self) -> bool: ...
+
     def advance(self, steps: int = 1) -> None: ...
 
 
 class _Silent:
+    is_seen = False
+
     def advance(self, steps: int = 1) -> None:
         """Nobody watches."""
 
 
 @contextmanager
-def progress(what: str, total: float | None, *, wanted: bool = True) -> Iterator[Progress]:
+def progress(
+    what: str, total: float | None, *, wanted: bool = True, in_bytes: bool = False
+) -> Iterator[Progress]:
     """A bar on stderr while a person watches; otherwise, or when it is not `wanted`, nothing."""
     if not wanted or not sys.stderr.isatty():
         yield _Silent()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.progress import Progress as RichProgress
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        DownloadColumn(binary_units=True) if in_bytes else MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
     with RichProgress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=total)
 
         class Bar:
+            is_seen = True
+
             def advance(self, steps: int = 1) -> None:
                 bars.advance(task, steps)
 
@@ -111,3 +132,13 @@ def progress(what: str, total: float | None, *, wanted: bool = True) -> Iterator
 def plural(count: int, noun: str) -> str:
     """`1 message`, `2 messages`, `1,000 messages`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def bytes_text(count: float) -> str:
+    """`512 B`, `1.5 KiB`, `20.0 GiB`."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    for unit in units:
+        if abs(count) < 1024 or unit == units[-1]:
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -137,6 +137,11 @@ class BrokerConfig(
         return (self.log_dirs or (self.log_dir,))[0]
 
     @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener by which nodes reach each other."""
+        return (self.inter_broker_listener_name or self.listen[0].name).upper()
+
+    @property
     def listen(self) -> tuple[Listener, ...]:
         return parse_listeners(self.listeners, "listeners")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.table import (
     Between,
     ConfigError,
+    Each,
     OneOf,
     Only,
     SettingType,
@@ -39,7 +40,7 @@ BOOLEAN, STRING, INT, LONG = (
     SettingType.LONG,
 )
 _NO_TIER = "Penstock has no remote tier"
-_NO_THROTTLE = "Penstock does not throttle replication"
+_THROTTLED = Each(r"\*|[0-9]+:[0-9]+", "of PARTITION:BROKER such as 0:1,1:2, or `*` for all")
 
 
 def _from(name: str) -> tuple[Synonym, ...]:
@@ -120,8 +121,9 @@ class LogConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         SettingType.LIST,
         (),
-        "Replicas whose replication is throttled on the follower's side.",
-        rule=Only((), _NO_THROTTLE),
+        "Replicas whose copying is throttled on the follower's side, to "
+        "`follower.replication.throttled.rate`: `*`, or a list of PARTITION:BROKER.",
+        rule=_THROTTLED,
     )
     index_interval_bytes: int = setting(
         INT,
@@ -133,8 +135,9 @@ class LogConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         SettingType.LIST,
         (),
-        "Replicas whose replication is throttled on the leader's side.",
-        rule=Only((), _NO_THROTTLE),
+        "Replicas whose copying is throttled on the leader's side, to "
+        "`leader.replication.throttled.rate`: `*`, or a list of PARTITION:BROKER.",
+        rule=_THROTTLED,
     )
     local_retention_bytes: int = setting(
         LONG,

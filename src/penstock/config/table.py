@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
@@ -113,7 +114,21 @@ class Only:
         return f"{value_text(self.value) or 'empty'}, since {self.why}"
 
 
-Rule: TypeAlias = Between | OneOf | Only
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A list of which every element has a form; `says` describes it."""
+
+    pattern: str
+    says: str
+
+    def allows(self, value: Value) -> bool:
+        return isinstance(value, tuple) and all(re.fullmatch(self.pattern, v) for v in value)
+
+    def __str__(self) -> str:
+        return self.says
+
+
+Rule: TypeAlias = Between | OneOf | Only | Each
 """A bound on a parsed value; its text completes the sentence "... must be"."""
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from penstock.base.errors import CorruptRecord
+from penstock.base.errors import CorruptRecord, StorageError
 from penstock.base.ids import TopicPartition, Uuid, parse_uuid, uuid_text
 from penstock.log.files import write_atomically
 
@@ -70,16 +70,20 @@ def write_checkpoint(path: str, offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def read_partition_metadata(log_dir: str) -> Uuid | None:
-    """The topic id of a partition directory, or None when it was never written."""
+    """The topic id of a partition directory, or None when it was never written.
+
+    The file is not synced when it is written, so that what a loss of power left of it may be
+    anything: what cannot be read counts as not written.
+    """
     path = os.path.join(log_dir, PARTITION_METADATA)
     try:
-        with open(path, encoding="utf-8") as f:
-            fields = dict(line.split(": ", 1) for line in f.read().splitlines() if line)
-        return parse_uuid(fields["topic_id"])
-    except FileNotFoundError:
+        with open(path, "rb") as f:
+            lines = f.read().decode().splitlines()
+        return parse_uuid(dict(line.split(": ", 1) for line in lines if line)["topic_id"])
+    except (FileNotFoundError, ValueError, KeyError):
         return None
-    except (ValueError, KeyError) as e:
-        raise CorruptRecord(f"{path} does not hold a topic id: {e}") from e
+    except OSError as e:
+        raise StorageError(f"cannot read {path}: {e}") from e
 
 
 def write_partition_metadata(log_dir: str, topic_id: Uuid) -> None:

@@ -57,6 +57,7 @@ class Log:
         "bytes_in",
         "cleaning",
         "corrupt_reads",
+        "cuts",
         "deleted_segments",
         "dir",
         "epochs",
@@ -105,6 +106,8 @@ class Log:
         """Batches since indexes and producer state were last written."""
         self.messages_in = 0
         self.corrupt_reads = 0
+        self.cuts = 0
+        """How often the end was cut off: what was begun on the files before is worth nothing."""
         self.cleaning = False
         """Set while compaction works on copies of the segments: retention leaves them alone."""
         self._corruption = ""
@@ -448,6 +451,7 @@ class Log:
             # Neither the old nor the new end can be vouched for; a start finds out.
             self.health.fail_for_good(f"truncation to {offset} failed: {e}")
             raise StorageError(f"{self.name} cannot be truncated to {offset}: {e}") from e
+        self.cuts += 1
         self.log_end_offset = end
         self._staged.clear(end)
         if self.high_watermark is not None:

@@ -62,6 +62,8 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._known: set[TopicPartition] = set()
         self._unrecovered: set[TopicPartition] = set()
+        self._unrecoverable: set[TopicPartition] = set()
+        """Those of them that a recovery pass could not open; whoever uses one tries again."""
         self._checkpointed: dict[str, dict[TopicPartition, int]] = {}
         self._doomed: list[tuple[int, str, Log | None]] = []
         self._lock_fd = _lock(self.data_dir)
@@ -146,7 +148,8 @@ class LogManager:
         if log is None:
             path = self._dir(tp)
             try:
-                os.mkdir(path)
+                # What lies there unknown was left by an attempt that the disk refused.
+                os.makedirs(path, exist_ok=True)
                 write_partition_metadata(path, topic_id)
             except OSError as e:
                 raise StorageError(f"cannot create {path}: {e}") from e
@@ -232,13 +235,17 @@ class LogManager:
     # Duties that a driver calls
 
     def recovery_pass(self, logs_max: int) -> int:
-        """Open up to `logs_max` logs that an unclean stop left unchecked; how many remain."""
-        for tp in sorted(self._unrecovered)[:logs_max]:
+        """Open up to `logs_max` logs that an unclean stop left unchecked; how many remain.
+
+        One that cannot be opened is left to whoever uses it: a pass does not come back to it.
+        """
+        for tp in sorted(self._unrecovered - self._unrecoverable)[:logs_max]:
             try:
                 self.get(tp)
             except StorageError as e:
                 logger.error("log %s cannot be recovered: %s", tp, e)
-        return len(self._unrecovered)
+                self._unrecoverable.add(tp)
+        return len(self._unrecovered - self._unrecoverable)
 
     def retention_pass(self, now_ms: int) -> int:
         """Apply retention and producer expiry to every log; the number of segments that went."""

@@ -24,7 +24,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
     from penstock.net.server import Server
@@ -59,6 +59,7 @@ class Exchange:
         "done",
         "local_done_ns",
         "on_abandoned",
+        "on_followed",
         "ready_ns",
         "received_ns",
         "sent_ns",
@@ -85,6 +86,8 @@ class Exchange:
         self.sent_ns = 0
         self.on_abandoned: Callable[[], None] | None = None
         """Called when the connection ends before the answer is there."""
+        self.on_followed: Callable[[], None] | None = None
+        """Called when the peer sends another request behind this one: it need not wait on."""
         self.answer: Answer | None = None
         self.done = False
         connection.pending.append(self)
@@ -104,12 +107,22 @@ class Exchange:
             connection.drain()
 
 
+class FrameOwner(Protocol):
+    """A connection that hands over to a `LargeFrame` and gets its frame from it."""
+
+    def touch(self) -> None: ...
+    def large_frame_arrived(self, frame: memoryview) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+
 class LargeFrame(asyncio.BufferedProtocol):
     """Stands in for the connection while a large frame arrives, which saves copying it twice."""
 
     __slots__ = ("_connection", "_have", "_need", "_view")
 
-    def __init__(self, connection: Connection, beginning: bytes, need: int) -> None:
+    def __init__(self, connection: FrameOwner, beginning: bytes, need: int) -> None:
         self._connection = connection
         self._need = need
         self._have = len(beginning)
@@ -158,6 +171,7 @@ class Connection(asyncio.Protocol):
         "_write_paused",
         "active_ns",
         "closing",
+        "on_lost",
         "peer_host",
         "pending",
     )
@@ -179,6 +193,8 @@ class Connection(asyncio.Protocol):
         self.closing = False
         self.active_ns = 0
         self.peer_host = ""
+        self.on_lost: Callable[[], None] | None = None
+        """Called when the connection has ended, for whoever wants to know."""
 
     # -- the transport's callbacks -------------------------------------------------------------
 
@@ -204,6 +220,8 @@ class Connection(asyncio.Protocol):
                 exchange.on_abandoned()
         self.pending.clear()
         self._server.forget(self)
+        if self.on_lost is not None:
+            self.on_lost()
 
     def data_received(self, data: bytes) -> None:
         if self.closing:
@@ -326,6 +344,8 @@ class Connection(asyncio.Protocol):
             self._waiting.append((frame, received_ns))
             self._waiting_bytes += len(frame)
             self._server.memory.take(len(frame))
+            if self.pending and self.pending[-1].on_followed is not None:
+                self.pending[-1].on_followed()
 
     def _may_start(self, frame: memoryview) -> bool:
         if self._write_paused:

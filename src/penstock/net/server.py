@@ -53,7 +53,7 @@ class Server:
         self.answered = on_answered
         self.memory = RequestMemory(limits.queued_request_bytes_max)
         self.request_bytes_max = limits.request_bytes_max
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
         self.accepted_total = 0
         self.refused_total: Tally[str] = Tally()
         self._limits = limits
@@ -66,7 +66,7 @@ class Server:
 
     def bind(self, host: str, port: int) -> tuple[str, int]:
         """Take the address (the system chooses a port for 0) without serving it yet."""
-        self._socket = _bound_socket(host, port, self._limits)
+        self._socket = bound_socket(host, port, self._limits)
         bound_host, bound_port = self._socket.getsockname()[:2]
         return bound_host, bound_port
 
@@ -107,7 +107,7 @@ class Server:
             reason = "max.connections"
         elif self._per_ip[ip] >= self._limits.connections_per_ip_max:
             reason = "max.connections.per.ip"
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._per_ip[ip] += 1
         if reason:
             self._note_refusal(ip, reason, f"{reason} is reached")
@@ -116,7 +116,7 @@ class Server:
         return True
 
     def forget(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         ip = connection.peer_host
         self._per_ip[ip] -= 1
         if not self._per_ip[ip]:
@@ -146,7 +146,8 @@ class Server:
         self._sweeper = self.loop.call_later(delay, self._sweep)
 
 
-def _bound_socket(host: str, port: int, limits: NetLimits) -> socket.socket:
+def bound_socket(host: str, port: int, limits: NetLimits) -> socket.socket:
+    """The one place where a listener meets the system; a simulated network puts its own here."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -98,12 +98,14 @@ class Compaction:
             io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         )
         compacted.cleaning = True
+        cuts = compacted.cuts
         try:
             result = await self._cleaner.clean(job)
         finally:
             compacted.cleaning = False
-        if compacted.dir != job.directory:
-            remove_cleaned(compacted.dir)  # the topic was deleted meanwhile
+        if compacted.dir != job.directory or compacted.cuts != cuts:
+            # The topic was deleted meanwhile, or the log no longer holds what was compacted.
+            remove_cleaned(compacted.dir)
             return
         self._swap_in(compacted, result)
         self._first_dirty[tp] = result.end_offset

@@ -20,6 +20,7 @@ import uvloop
 from penstock.base.errors import PenstockError
 from penstock.config.broker_config import BrokerConfig
 from penstock.node.node import Node
+from penstock.node.pid_file import pid_file
 from penstock.observe.logs import set_up_logging
 
 log = logging.getLogger("penstock.node")
@@ -42,7 +43,8 @@ def run(config: BrokerConfig) -> int:
     )
     _keep_freed_memory()
     try:
-        uvloop.run(_serve(config))
+        with pid_file(config.data_dir):
+            uvloop.run(_serve(config))
     except (PenstockError, OSError) as e:
         log.error("the node cannot go on: %s", e)
         return 1
@@ -79,7 +81,8 @@ async def _serve(config: BrokerConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     try:
-        await node.start()
+        if not await _started(node, stop):
+            return
         gc.freeze()
         gc.set_threshold(GC_GENERATION_0, 20, 20)
         http = f" http={node.http_address}" if node.http_address else ""
@@ -89,3 +92,17 @@ async def _serve(config: BrokerConfig) -> None:
         await stop.wait()
     finally:
         await node.stop()
+
+
+async def _started(node: Node, stop: asyncio.Event) -> bool:
+    """Start the node, which may wait for others; False when a signal came before it was done."""
+    starting = asyncio.create_task(node.start())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return False
+    await starting
+    return True

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from penstock.base.ids import TopicPartition
 from penstock.broker.broker import Broker
 from penstock.broker.group_lag import GroupLag
+from penstock.broker.replication_metrics import ReplicationMetrics
 from penstock.log.log import Log
 from penstock.net.server import Server
 from penstock.observe.loop_lag import loop_lag_histogram
@@ -37,6 +38,7 @@ class NodeMetrics:
             lambda: _open_logs(broker),
             per_partition=broker.config.penstock_metrics_per_partition,
         )
+        ReplicationMetrics(registry, broker.replicas, lambda: broker.replication)
         GroupLag(
             registry,
             broker.groups,

@@ -1,10 +1,13 @@
 """One node: everything it is made of, in the order in which it starts and stops.
 
-Start: the data folder is locked and its logs found; the metadata log is replayed and this
-node elected; the addresses are taken; the node registers itself as a broker under them;
-then it serves. Stop: no new requests are read, those in flight are answered, waiting
-flushes are done, every log is flushed and closed, and the clean-shutdown marker is written,
-so that the next start has nothing to check.
+Start: the data folder is locked and its logs found; the addresses are taken and served, at first to
+other nodes only; the node finds its cluster or founds one (`formation`) and takes part in the
+metadata quorum; it registers as a broker, catches up with the metadata, opens its replicas and is
+unfenced; then clients are served.
+
+Stop: leaderships of partitions (controlled shutdown) and of the quorum are handed over, no new
+requests are read, those in flight are answered, fetchers stop, every log is flushed, and the
+clean-shutdown marker is written, so that the next start has nothing to check.
 """
 
 from __future__ import annotations
@@ -15,18 +18,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.api import handlers
-from penstock.api.dispatcher import Dispatcher
-from penstock.base.clock import SystemClock, SystemRng
+from penstock.api.dispatcher import EVERYTHING, WHILE_STARTING, Dispatcher
+from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
 from penstock.base.errors import PenstockError
-from penstock.base.ids import (
-    METADATA_TOPIC,
-    METADATA_TOPIC_ID,
-    TopicPartition,
-    parse_uuid,
-    uuid_text,
-)
+from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, parse_uuid
 from penstock.broker.broker import Broker
-from penstock.broker.controller_driver import METADATA_LOG_CONFIG, ControllerDriver
+from penstock.broker.lifecycle import BrokerLifecycle, BrokerState
+from penstock.broker.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from penstock.broker.quorum_driver import QuorumDriver
+from penstock.client.peers import Peers
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
 from penstock.config.listeners import address_text
@@ -34,30 +34,46 @@ from penstock.config.log_config import LogConfig
 from penstock.log.checkpoints import read_meta_properties
 from penstock.log.environment import LogEnvironment
 from penstock.log.manager import LogManager
-from penstock.metadata.broker_control import Registration
-from penstock.metadata.records import BrokerEndpoint
+from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.net.server import NetLimits, Server
 from penstock.node.compaction import Compaction
+from penstock.node.formation import Formation, Formed
 from penstock.node.housekeeping import Housekeeping
 from penstock.node.metrics import NodeMetrics
 from penstock.observe.health import Health
 from penstock.observe.http import HttpServer
 from penstock.observe.loop_lag import sample_loop_lag
+from penstock.raft.types import Endpoint, QuorumConfig, ReplicaKey
+from penstock.wire.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    Feature,
+    Listener,
+)
 
 log = logging.getLogger("penstock.node")
 
 STOP_GRACE_S = 10.0
+BECOME_VOTER_S_MAX = 5.0
+BECOME_VOTER_LOOK_S = 0.02
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
 
 class Node:
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock | None = None, rng: Rng | None = None
+    ) -> None:
         self._config = config
+        self._clock = clock or SystemClock()
+        self._rng = rng or SystemRng()
+        self._settings = BrokerSettings.of(config)
         self._servers: list[Server] = []
         self._http: HttpServer | None = None
         self._logs: LogManager | None = None
-        self._controller: ControllerDriver | None = None
+        self._peers: Peers | None = None
+        self._quorum: QuorumDriver | None = None
         self._broker: Broker | None = None
+        self._formation: Formation | None = None
+        self._lifecycle: BrokerLifecycle | None = None
         self._compaction: Compaction | None = None
         self._housekeeping: Housekeeping | None = None
         self._lag_sampler: asyncio.Task[None] | None = None
@@ -70,53 +86,104 @@ class Node:
     # -- start ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        config = self._config
-        settings = BrokerSettings.of(config)
-        clock, rng = SystemClock(), SystemRng()
+        """Returns when clients are served."""
+        config, clock, rng = self._config, self._clock, self._rng
         env = LogEnvironment(clock=clock, rng=rng)
         env.producer_id_expiration_ms = config.producer_id_expiration_ms
         logs = self._logs = LogManager(config.data_dir, self._topic_config, env)
-        stored = read_meta_properties(config.data_dir) or {}
-        cluster_id = config.penstock_cluster_id or stored.get("cluster.id") or uuid_text(rng.uuid())
-        meta = logs.ensure_meta(config.node_id, cluster_id)
-        metadata_log = logs.get_or_create(METADATA_PARTITION, METADATA_TOPIC_ID)
-        controller = ControllerDriver(metadata_log, settings, config.node_id, clock, rng)
-        self._controller = controller
-        controller.start()
+        stored = read_meta_properties(config.data_dir)
+        if stored is not None:
+            logs.ensure_meta(config.node_id, config.penstock_cluster_id or stored["cluster.id"])
         metrics = self.metrics = NodeMetrics(
             handlers.api_names(), per_topic=config.penstock_metrics_per_topic
         )
-        broker = Broker(
-            settings,
-            controller,
-            logs,
-            metrics.topics,
-            metrics.requests.error,
-            clock,
-            rng,
-            meta["cluster.id"],
+        peers = self._peers = Peers(f"node-{config.node_id}")
+        metadata_log = MetadataLog(logs.get_or_create(METADATA_PARTITION, METADATA_TOPIC_ID), clock)
+        quorum = self._quorum = QuorumDriver(metadata_log, peers, self._settings, clock, rng)
+        broker = self._broker = Broker(
+            self._settings, quorum, peers, logs, metrics.topics, metrics.requests.error, clock, rng
         )
-        self._broker = broker
         dispatcher = Dispatcher(broker)
         endpoints = self._bind(dispatcher, metrics)
-        await self._register(controller, endpoints, parse_uuid(meta["directory.id"]), rng.uuid())
-        broker.take_dynamic_settings()
-        clear_strays(logs, controller)
-        broker.groups.start(logs.partitions())
         metrics.watch(broker, self._servers)
         for server in self._servers:
             await server.start()
         await self._start_http(metrics)
-        self._compaction = Compaction(broker, metrics.cleaner)
-        self._housekeeping = Housekeeping(broker, self._compaction)
-        self._housekeeping.start()
-        self._lag_sampler = asyncio.create_task(sample_loop_lag(metrics.loop_lag))
-        self._state = "serving"
+        formed = await self._form(metadata_log, peers, stored)
+        meta = logs.ensure_meta(config.node_id, formed.cluster_id)
+        broker.cluster_id = formed.cluster_id
+        directory_id = parse_uuid(meta["directory.id"])
+        quorum.start(
+            ReplicaKey(config.node_id, directory_id),
+            formed.cluster_id,
+            quorum_config(config, formed),
+            [e for e in endpoints if e.name == config.inter_broker_listener],
+        )
+        dispatcher.serves = WHILE_STARTING
+        await self._join(broker, endpoints, directory_id)
+        dispatcher.serves = EVERYTHING
+        self._begin_duties(broker, metrics)
         log.info(
             "node %d serves",
             config.node_id,
             extra={"kafka": self.kafka_address, "data": logs.data_dir},
         )
+
+    async def _form(
+        self, metadata_log: MetadataLog, peers: Peers, stored: dict[str, str] | None
+    ) -> Formed:
+        formation = self._formation = Formation(self._config, peers, self._rng)
+        cluster_id = None if stored is None else stored["cluster.id"]
+        if cluster_id is not None and not metadata_log.is_new:
+            return Formed(cluster_id, founder=not formation.others)
+        return await formation.form(cluster_id)
+
+    async def _join(self, broker: Broker, endpoints: list[Endpoint], directory_id: bytes) -> None:
+        """From a replica of the metadata to a broker that serves."""
+        config = self._config
+        request = BrokerRegistrationRequest(
+            broker_id=config.node_id,
+            cluster_id=broker.cluster_id,
+            incarnation_id=self._rng.uuid(),
+            listeners=[Listener(name=e.name, host=e.host, port=e.port) for e in endpoints],
+            features=[
+                Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            rack=config.broker_rack,
+            log_dirs=[directory_id],
+        )
+        lifecycle = self._lifecycle = BrokerLifecycle(
+            broker.controller,
+            self._settings,
+            request,
+            lambda: [directory_id] if self._settings.config.cordoned_log_dirs else [],
+            broker.quorum.is_lost,
+        )
+        await lifecycle.register()
+        broker.quorum.metadata.on_committed(lifecycle.metadata_changed)
+        broker.take_dynamic_settings()
+        clear_strays(broker)
+        broker.start_replication()
+        broker.groups.start(broker.logs.partitions())
+        await self._become_voter(broker.quorum)
+        await lifecycle.run()
+
+    async def _become_voter(self, driver: QuorumDriver) -> None:
+        """Give a node that is to vote the time to join: ready then means that it counts."""
+        deadline = asyncio.get_running_loop().time() + BECOME_VOTER_S_MAX
+        while auto_joins(self._config) and not driver.quorum.is_voter:
+            if asyncio.get_running_loop().time() >= deadline:
+                log.warning("this node is not a voter of the quorum yet; it goes on asking")
+                return
+            await asyncio.sleep(BECOME_VOTER_LOOK_S)
+
+    def _begin_duties(self, broker: Broker, metrics: NodeMetrics) -> None:
+        self._compaction = Compaction(broker, metrics.cleaner)
+        self._housekeeping = Housekeeping(broker, self._compaction)
+        self._housekeeping.start()
+        self._lag_sampler = asyncio.create_task(sample_loop_lag(metrics.loop_lag))
+        self._state = "serving"
 
     def _topic_config(self, topic: str) -> LogConfig:
         if topic == METADATA_TOPIC:
@@ -124,7 +191,7 @@ class Node:
         assert self._broker is not None
         return self._broker.topic_config(topic)
 
-    def _bind(self, dispatcher: Dispatcher, metrics: NodeMetrics) -> list[BrokerEndpoint]:
+    def _bind(self, dispatcher: Dispatcher, metrics: NodeMetrics) -> list[Endpoint]:
         """Take every listener's address; what clients are told follows from what was taken."""
         limits = net_limits(self._config)
         advertised = {listener.name: listener for listener in self._config.advertised}
@@ -137,28 +204,8 @@ class Node:
             if not self.kafka_address:
                 self.kafka_address = address_text(listener.host or host, port)
             told = advertised.get(listener.name, listener)
-            endpoints.append(
-                BrokerEndpoint(name=listener.name, host=told.host or host, port=told.port or port)
-            )
+            endpoints.append(Endpoint(listener.name, told.host or host, told.port or port))
         return endpoints
-
-    async def _register(
-        self,
-        controller: ControllerDriver,
-        endpoints: list[BrokerEndpoint],
-        directory_id: bytes,
-        incarnation_id: bytes,
-    ) -> None:
-        await controller.submit(lambda c: c.bootstrap())
-        registration = Registration(
-            self._config.node_id,
-            incarnation_id,
-            endpoints,
-            rack=self._config.broker_rack,
-            log_dirs=[directory_id],
-        )
-        epoch = controller.next_offset
-        await controller.submit(lambda c: c.register_broker(registration, epoch, fenced=False))
 
     async def _start_http(self, metrics: NodeMetrics) -> None:
         address = self._config.http_listen
@@ -172,22 +219,54 @@ class Node:
     # -- health and stop -----------------------------------------------------------------------
 
     def health(self) -> Health:
-        controller = self._controller
-        if controller is not None and controller.failure is not None:
-            return Health(live=False, ready=False, reason=controller.failure)
-        return Health(live=True, ready=self._state == "serving", reason=self._state)
+        quorum = self._quorum
+        if quorum is not None and quorum.failure is not None and self._state != "stopping":
+            return Health(live=False, ready=False, reason=quorum.failure)
+        ready = self._state == "serving" and not self._is_fenced()
+        return Health(live=True, ready=ready, reason=self._reason())
+
+    def _is_fenced(self) -> bool:
+        """The controller does not hear from this broker, so that others lead in its place."""
+        assert self._broker is not None
+        own = self._broker.metadata.brokers.get(self._config.node_id)
+        return own is None or own.fenced
+
+    def _reason(self) -> str:
+        if self._state == "serving" and self._is_fenced():
+            return "fenced"
+        if self._state != "starting":
+            return self._state
+        if self._lifecycle is not None:
+            return self._lifecycle.state.value
+        if self._formation is not None and self._formation.waits_for:
+            return self._formation.waits_for
+        return self._state
 
     def hurry(self) -> None:
-        """Stop without waiting for clients."""
+        """Stop without waiting for the controller or for clients."""
         self._grace_s = 0.0
+        if self._lifecycle is not None:
+            self._lifecycle.hurry()
         for server in self._servers:
             server.hurry()
 
+    async def _hand_over(self) -> None:
+        lifecycle, broker = self._lifecycle, self._broker
+        if lifecycle is None or broker is None or lifecycle.state is not BrokerState.RUNNING:
+            return
+        if others_serve(broker):
+            await lifecycle.shut_down()
+            # Its own going is on record: another leader takes over while this one still answers.
+            await broker.quorum.resign()
+
     async def stop(self) -> None:
         self._state = "stopping"
+        await self._hand_over()
         if self._broker is not None:
             self._broker.end_waiting()
         await asyncio.gather(*(server.stop(self._grace_s) for server in self._servers))
+        if self._lifecycle is not None:
+            self._lifecycle.stop()
         if self._lag_sampler is not None:
             self._lag_sampler.cancel()
         if self._housekeeping is not None:
@@ -196,8 +275,11 @@ class Node:
             await self._compaction.stop()
         if self._broker is not None:
             await self._broker.stop()
-        if self._controller is not None:
-            self._controller.stop()
+        if self._quorum is not None:
+            await self._quorum.resign()
+            self._quorum.stop()
+        if self._peers is not None:
+            self._peers.close()
         if self._logs is not None:
             self._logs.close()
         if self._http is not None:
@@ -205,18 +287,46 @@ class Node:
         log.info("stopped")
 
 
-def clear_strays(logs: LogManager, controller: ControllerDriver) -> None:
+def others_serve(broker: Broker) -> bool:
+    """Whether there is another broker to hand over to."""
+    brokers = broker.metadata.brokers.values()
+    return any(other.id != broker.node_id and not other.fenced for other in brokers)
+
+
+def auto_joins(config: BrokerConfig) -> bool:
+    """Whether the node is to be a voter, and asks for it by itself."""
+    listed = config.node_id in [voter.id for voter in config.first_voters]
+    return listed or config.controller_quorum_auto_join_enable
+
+
+def quorum_config(config: BrokerConfig, formed: Formed) -> QuorumConfig:
+    others = [(v.host, v.port) for v in config.first_voters if v.id != config.node_id]
+    return QuorumConfig(
+        cluster_id=formed.cluster_id,
+        listener_name=config.inter_broker_listener,
+        bootstrap_servers=(*others, *config.bootstrap_servers),
+        auto_join=auto_joins(config),
+        founder=formed.founder,
+        election_timeout_ms=config.controller_quorum_election_timeout_ms,
+        fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+        election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+        request_timeout_ms=config.controller_quorum_request_timeout_ms,
+    )
+
+
+def clear_strays(broker: Broker) -> None:
     """Deal with directories that no topic claims.
 
     Where a topic's deletion was committed and the process died before its files were gone, they
     go now. What the metadata never heard of is set aside for a person to look at.
     """
-    topics = controller.committed.topics
+    logs, topics = broker.logs, broker.metadata.topics
+    deleted, broker.quorum.metadata.deleted_topics = broker.quorum.metadata.deleted_topics, None
     for tp in logs.partitions():
         topic = topics.get(tp.topic)
         if tp == METADATA_PARTITION or (topic and tp.partition < len(topic.partitions)):
             continue
-        if logs.topic_id_of(tp) in controller.deleted_topics:
+        if deleted is not None and logs.topic_id_of(tp) in deleted:
             logs.delete(tp)
         else:
             path = logs.set_aside(tp)

@@ -19,6 +19,8 @@ _TOPIC_COUNTERS = {
     "messages_in": "Messages appended by producers",
     "bytes_in": "Bytes of record batches appended by producers",
     "bytes_out": "Bytes of record batches sent to consumers",
+    "replication_bytes_in": "Bytes of record batches copied from leaders",
+    "replication_bytes_out": "Bytes of record batches sent to followers",
     "bytes_rejected": "Bytes of record batches refused",
     "produce_requests": "Produce requests, one for each partition they name",
     "fetch_requests": "Fetch requests, one for each partition they name",
@@ -35,6 +37,8 @@ class TopicCounters:
     messages_in: int
     bytes_in: int
     bytes_out: int
+    replication_bytes_in: int
+    replication_bytes_out: int
     bytes_rejected: int
     produce_requests: int
     fetch_requests: int

@@ -11,13 +11,14 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from penstock.wire.produce_codec import TopicKey
+from penstock.wire.produce_codec import LeaderEndpoint, TopicKey
 from penstock.wire.varint import unsigned_varint
 
 FLEXIBLE_FROM = 12
 SESSIONS_FROM = 7
 LOG_START_FROM = 5
 PREFERRED_REPLICA_FROM = 11
+ENDPOINTS_FROM = 16
 
 Records: TypeAlias = bytes | bytearray | memoryview
 
@@ -58,9 +59,17 @@ _LEADER = struct.Struct(">ii")
 
 
 def encode_fetch_response(
-    correlation_id: int, version: int, error_code: int, session_id: int, topics: TopicData
+    correlation_id: int,
+    version: int,
+    error_code: int,
+    session_id: int,
+    topics: TopicData,
+    endpoints: Sequence[LeaderEndpoint] = (),
 ) -> list[Records]:
-    """The whole frame, length and header included, of a Fetch answer (no throttling)."""
+    """The whole frame, length and header included, of a Fetch answer (no throttling).
+
+    `endpoints` are those of the leaders that the partitions name.
+    """
     parts: list[Records] = []
     head = bytearray(8)
     flexible = version >= FLEXIBLE_FROM
@@ -85,7 +94,7 @@ def encode_fetch_response(
         if flexible:
             head.append(0)
     if flexible:
-        head.append(0)
+        head += _endpoints_tag(endpoints) if endpoints and version >= ENDPOINTS_FROM else b"\x00"
     if head:
         size += len(head)
         parts.append(head)
@@ -137,3 +146,20 @@ def _append_partition_tags(head: bytearray, p: PartitionData) -> None:
         tags += b"\x01\x09" + _LEADER.pack(p.leader_id, p.leader_epoch) + b"\x00"
     head.append(count)
     head += tags
+
+
+def _endpoints_tag(endpoints: Sequence[LeaderEndpoint]) -> bytes:
+    """The tagged fields of the answer: its node endpoints."""
+    body = bytearray(unsigned_varint(len(endpoints) + 1))
+    for node_id, host, port, rack in endpoints:
+        body += _INT32.pack(node_id)
+        body += _compact(host)
+        body += _INT32.pack(port)
+        body += b"\x00" if rack is None else _compact(rack)
+        body.append(0)
+    return b"\x01\x00" + unsigned_varint(len(body)) + bytes(body)
+
+
+def _compact(text: str) -> bytes:
+    data = text.encode()
+    return unsigned_varint(len(data) + 1) + data

@@ -19,6 +19,7 @@ from penstock.wire.errors import WireError
 from penstock.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
@@ -52,6 +53,15 @@ class PartitionAnswer(NamedTuple):
     leader_id: int = -1  # set only with NOT_LEADER_OR_FOLLOWER
     leader_epoch: int = -1
     record_errors: Sequence[int] = ()  # places in the batch of the records that are the reason
+
+
+class LeaderEndpoint(NamedTuple):
+    """Where a leader that an answer names is reached."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
 
 
 _INT16 = struct.Struct(">h")
@@ -255,15 +265,23 @@ def _check_count(count: int, frame: memoryview, position: int, most: int) -> Non
 TopicAnswers: TypeAlias = list[tuple[TopicKey, list[PartitionAnswer]]]
 
 
-def encode_produce_response(correlation_id: int, version: int, topics: TopicAnswers) -> bytes:
-    """The whole frame, length and header included, of a Produce answer (no throttling)."""
+def encode_produce_response(
+    correlation_id: int,
+    version: int,
+    topics: TopicAnswers,
+    endpoints: Sequence[LeaderEndpoint] = (),
+) -> bytes:
+    """The whole frame, length and header included, of a Produce answer (no throttling).
+
+    `endpoints` are those of the leaders that refused partitions name.
+    """
     if version >= FLEXIBLE_FROM and len(topics) == 1 and len(topics[0][1]) == 1:
         topic, (answer,) = topics[0]
         if answer.error_code == 0:
             return _encode_appended(correlation_id, topic, answer)
     out = bytearray(8)
     if any(answer.error_code for _, answers in topics for answer in answers):
-        _encode_errors(out, version, topics)
+        _encode_errors(out, version, topics, endpoints)
     elif version >= FLEXIBLE_FROM:
         _encode_flexible(out, topics)
     else:
@@ -322,7 +340,9 @@ def _encode_flexible(out: bytearray, topics: TopicAnswers) -> None:
     out += b"\x00\x00\x00\x00\x00"  # throttle time, no tagged fields
 
 
-def _encode_errors(out: bytearray, version: int, topics: TopicAnswers) -> None:
+def _encode_errors(
+    out: bytearray, version: int, topics: TopicAnswers, endpoints: Sequence[LeaderEndpoint]
+) -> None:
     """Answers with errors are rare and rich: they go through the tables."""
     if version >= FLEXIBLE_FROM:
         out.append(0)  # no tagged fields in the header
@@ -334,7 +354,11 @@ def _encode_errors(out: bytearray, version: int, topics: TopicAnswers) -> None:
                 partition_responses=[_with_error(answer, version) for answer in answers],
             )
             for topic, answers in topics
-        ]
+        ],
+        node_endpoints=[
+            NodeEndpoint(node_id=e.id, host=e.host, port=e.port, rack=e.rack)
+            for e in (endpoints if version >= LEADER_FROM else ())
+        ],
     )
     response.encode_into(out, version)
 

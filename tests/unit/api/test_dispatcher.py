@@ -229,7 +229,7 @@ def test_a_metadata_log_that_refuses_is_an_error_code_not_a_closed_connection(
     """The world failed: the client is told so in its protocol and can try again."""
 
     async def test(rig: Rig, peer: Peer, other: Peer) -> None:
-        rig.broker.controller.failure = "the metadata log could not be flushed, restart the node"
+        rig.broker.quorum.failure = "the metadata log could not be flushed, restart the node"
         answer = await peer.call(InitProducerIdRequest(transactional_id=None), 4)
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -241,7 +241,7 @@ def test_auto_creation_on_a_metadata_log_that_refuses(tmp_path: Path) -> None:
 
     async def test(rig: Rig, peer: Peer, other: Peer) -> None:
         topic = await rig.topic()
-        rig.broker.controller.failure = "the metadata log could not be flushed, restart the node"
+        rig.broker.quorum.failure = "the metadata log could not be flushed, restart the node"
         wanted = [MetadataRequestTopic(name=name) for name in ("new", topic.name)]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=True)
         answer = await peer.call(request, 12)

@@ -167,8 +167,8 @@ class Rig:
         known = set(self.server.connections)
         host, port = self.node.kafka_address.rsplit(":", 1)
         reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 26)
-        await until(lambda: self.server.connections - known)
-        [inside] = self.server.connections - known
+        await until(lambda: set(self.server.connections) - known)
+        [inside] = set(self.server.connections) - known
         made = Peer(reader, writer, inside)
         self._peers.append(made)
         return made

@@ -55,9 +55,7 @@ class Sessions:
         )
 
     def open(self, *indexes: int, **how: Any) -> FetchSession:
-        session = self.ask(0, INITIAL_EPOCH, wanted(*indexes), **how).session
-        assert session is not None
-        return session
+        return self.ask(0, INITIAL_EPOCH, wanted(*indexes), **how).session
 
     def refusal(self, *args: Any, **how: Any) -> ErrorCode:
         with pytest.raises(ApiError) as caught:
@@ -66,7 +64,7 @@ class Sessions:
 
 
 def indexes(context: FetchContext) -> list[int]:
-    return [p.index for p in context.partitions]
+    return [p.index for p in context.to_look_at()]
 
 
 def test_a_full_request_opens_a_session() -> None:
@@ -94,10 +92,10 @@ def test_an_incremental_request_names_only_what_changes() -> None:
     assert context.incremental
     assert context.session_id == session.id
     assert indexes(context) == [0, 1, 2, 3]
-    changed = context.partitions[1]
+    changed = context.to_look_at()[1]
     assert (changed.fetch_offset, changed.max_bytes) == (7, 9)
     context = sessions.ask(session.id, 2)
-    assert [p.fetch_offset for p in context.partitions] == [0, 7, 0, 0]
+    assert [p.fetch_offset for p in context.to_look_at()] == [0, 7, 0, 0]
 
 
 def test_forgotten_partitions_are_gone_and_can_come_back() -> None:
@@ -109,14 +107,14 @@ def test_forgotten_partitions_are_gone_and_can_come_back() -> None:
     context = sessions.ask(session.id, 2, wanted(1))
     assert indexes(context) == [0, 2, 1]
     # It is told anew, as the client has forgotten what it knew.
-    assert context.partitions[2].told_high_watermark == -1
+    assert context.to_look_at()[2].told_high_watermark == -1
 
 
 def test_a_session_that_forgets_everything_is_closed() -> None:
     sessions = Sessions()
     session = sessions.open(0)
     context = sessions.ask(session.id, 1, [], [("t", 0)])
-    assert (context.session_id, context.partitions) == (0, [])
+    assert (context.session_id, context.to_look_at()) == (0, [])
     assert len(sessions.cache) == 0
     assert sessions.refusal(session.id, 2) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -204,8 +202,9 @@ def test_ids_differ_although_chance_repeats() -> None:
 def test_partitions_that_gave_records_go_to_the_end() -> None:
     sessions = Sessions()
     session = sessions.open(0, 1, 2)
-    session.served(("t", 0))
-    session.served(("t", 99))
+    session.served(session.partitions["t", 0])
+    [stranger] = wanted(99)
+    session.served(stranger)
     assert indexes(sessions.ask(session.id, 1)) == [1, 2, 0]
 
 
@@ -245,7 +244,6 @@ def test_a_session_holds_what_was_wanted_and_not_forgotten(
 ) -> None:
     sessions = Sessions()
     session = sessions.ask(0, INITIAL_EPOCH, wanted(0, topic="start")).session
-    assert session is not None
     expected = {("start", 0): 0}
     for epoch, (added, forgotten) in enumerate(steps, 1):
         partitions = [FetchPartition(topic, i, epoch, 1, -1) for topic, i in added]
@@ -253,4 +251,4 @@ def test_a_session_holds_what_was_wanted_and_not_forgotten(
         expected |= dict.fromkeys(added, epoch)
         for key in forgotten:
             expected.pop(key, None)
-        assert {(p.topic, p.index): p.fetch_offset for p in context.partitions} == expected
+        assert {(p.topic, p.index): p.fetch_offset for p in context.to_look_at()} == expected

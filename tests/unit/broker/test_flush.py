@@ -26,7 +26,8 @@ def written(rig: Rig, topic: RawTopic) -> int:
 
 async def latest(peer: Peer, topic: RawTopic) -> int:
     asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
-    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])])
+    topics = [ListOffsetsTopic(name=topic.name, partitions=[asked])]
+    request = ListOffsetsRequest(replica_id=-1, topics=topics)
     answer = await peer.call(request, 7)
     return int(answer.topics[0].partitions[0].offset)
 

@@ -12,6 +12,9 @@ from penstock.config.table import Only
 SOURCE = Path(__file__).parents[3] / "src" / "penstock"
 # Read through properties of BrokerConfig.
 BY_PROPERTY = {
+    "controller.quorum.bootstrap.servers": "bootstrap_servers",
+    "controller.quorum.voters": "first_voters",
+    "inter.broker.listener.name": "inter_broker_listener",
     "listeners": "listen",
     "advertised.listeners": "advertised",
     "log.dir": "data_dir",

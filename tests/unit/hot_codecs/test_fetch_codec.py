@@ -13,16 +13,19 @@ from penstock.wire import fetch_codec
 from penstock.wire.fetch_codec import PartitionData, encode_fetch_response
 from penstock.wire.messages import fetch as table
 from penstock.wire.messages.header import ResponseHeader
+from penstock.wire.produce_codec import LeaderEndpoint
 
 VERSIONS = table.FetchResponse.VERSIONS
 FLEXIBLE = table.FetchResponse.FLEXIBLE_FROM
 BY_ID_FROM = 13
+ENDPOINTS_FROM = 16
 
 int16s = st.integers(-(2**15), 2**15 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 names = st.text(max_size=40)
 ids = st.binary(min_size=16, max_size=16)
+endpoints = st.builds(LeaderEndpoint, int32s, names, int32s, st.none() | names)
 nothing = st.just((-1, -1))
 aborted = st.none() | st.lists(
     st.builds(fetch_codec.AbortedTransaction, int64s, int64s), max_size=5
@@ -80,7 +83,12 @@ def table_data(p: PartitionData, version: int) -> table.PartitionData:
 
 
 def table_frame(
-    correlation_id: int, version: int, error_code: int, session_id: int, topics: Any
+    correlation_id: int,
+    version: int,
+    error_code: int,
+    session_id: int,
+    topics: Any,
+    endpoints: Any = (),
 ) -> bytes:
     sessions: dict[str, Any] = (
         {"error_code": error_code, "session_id": session_id} if version >= 7 else {}
@@ -93,6 +101,10 @@ def table_frame(
                 partitions=[table_data(p, version) for p in of_topic],
             )
             for topic, of_topic in topics
+        ],
+        node_endpoints=[
+            table.NodeEndpoint(node_id=e.id, host=e.host, port=e.port, rack=e.rack)
+            for e in (endpoints if version >= ENDPOINTS_FROM else ())
         ],
     )
     flexible = FLEXIBLE is not None and version >= FLEXIBLE
@@ -113,9 +125,11 @@ def test_an_answer_has_the_bytes_of_the_table(
 ) -> None:
     keys: st.SearchStrategy[Any] = ids if version >= BY_ID_FROM else names
     topics = data.draw(st.lists(st.tuples(keys, st.lists(partitions, max_size=4)), max_size=3))
-    parts = encode_fetch_response(correlation_id, version, error_code, session_id, topics)
+    named = data.draw(st.lists(endpoints, max_size=3))
+    head = (correlation_id, version, error_code, session_id)
+    parts = encode_fetch_response(*head, topics, named)
     frame = b"".join(bytes(part) for part in parts)
-    assert frame == table_frame(correlation_id, version, error_code, session_id, topics)
+    assert frame == table_frame(*head, topics, named)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

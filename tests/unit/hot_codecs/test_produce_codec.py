@@ -16,6 +16,7 @@ from penstock.wire.messages.header import ResponseHeader
 from penstock.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -24,6 +25,7 @@ from penstock.wire.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.wire.produce_codec import (
+    LeaderEndpoint,
     PartitionAnswer,
     decode_produce_request,
     encode_produce_response,
@@ -39,6 +41,9 @@ versions = st.sampled_from(VERSIONS)
 int16s = st.integers(-(2**15), 2**15 - 1)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
+endpoints = st.builds(
+    LeaderEndpoint, int32s, st.text(max_size=9), int32s, st.none() | st.text(max_size=9)
+)
 names = st.text(max_size=40)
 ids = st.binary(min_size=16, max_size=16)
 
@@ -253,9 +258,14 @@ def test_an_answer_has_the_bytes_of_the_table(
             for topic, partitions in topics
         ]
     )
+    named = data.draw(st.lists(endpoints, max_size=3))
+    if version >= 10 and any(p.error_code for _, partitions in topics for p in partitions):
+        response.node_endpoints = [
+            NodeEndpoint(node_id=e.id, host=e.host, port=e.port, rack=e.rack) for e in named
+        ]
     header = ResponseHeader(correlation_id=correlation_id).encode(1 if version >= 9 else 0)
     body = header + response.encode(version)
-    frame = encode_produce_response(correlation_id, version, topics)
+    frame = encode_produce_response(correlation_id, version, topics, named)
     assert frame == struct.pack(">i", len(body)) + body
 
 

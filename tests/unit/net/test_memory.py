@@ -60,7 +60,7 @@ async def half_sent(net: Served, correlation_id: int, size: int) -> tuple[Client
     client = await net.client()
     data = frame(correlation_id, body=bytes(size))
     await client.send(data[:20])
-    await until(lambda: any(c._chunks for c in net.server.connections - known))
+    await until(lambda: any(c._chunks for c in net.server.connections.keys() - known))
     return client, data[20:]
 
 

@@ -15,16 +15,27 @@ from typing import Any
 import pytest
 
 from penstock.base.clock import SystemClock, SystemRng
-from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.errors import ApiError, ErrorCode, StorageError
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
-from penstock.broker.controller_driver import METADATA_LOG_CONFIG, ControllerDriver
+from penstock.broker import metadata_snapshots as snapshots
+from penstock.broker.metadata_log import METADATA_LOG_CONFIG, MetadataLog
 from penstock.broker.producer_ids import ProducerIdManager
+from penstock.broker.quorum_driver import QuorumDriver
+from penstock.client.peers import Peers
 from penstock.config.broker_config import broker_config
 from penstock.config.layers import BrokerSettings
 from penstock.log.manager import LogManager
-from penstock.metadata.broker_control import Registration
+from penstock.metadata.controller import Controller
 from penstock.metadata.delta import MetadataDelta
-from penstock.metadata.records import BrokerEndpoint
+from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.metadata.image import MetadataImage
+from penstock.raft.types import Endpoint, QuorumConfig, ReplicaKey
+from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from penstock.wire.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    Feature,
+    Listener,
+)
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from unit.broker.rig import running, until
@@ -33,38 +44,73 @@ from unit.net.served import run
 PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
 
-class Metadata:
-    """A driver and the data folder it lives in."""
+ENDPOINT = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
+FEATURES = [
+    Feature(name=name, min_supported_version=low, max_supported_version=high)
+    for name, (low, high) in SUPPORTED_FEATURES.items()
+]
 
-    def __init__(self, root: Path) -> None:
+
+class Metadata:
+    """A driver of a quorum of one and the data folder it lives in."""
+
+    def __init__(self, root: Path, **settings: str) -> None:
         self.logs = LogManager(str(root), lambda topic: METADATA_LOG_CONFIG)
         self.log = self.logs.get_or_create(PARTITION, METADATA_TOPIC_ID)
-        settings = BrokerSettings.of(broker_config({}))
-        self.driver = ControllerDriver(self.log, settings, 1, SystemClock(), SystemRng())
+        names = {name.replace("_", "."): value for name, value in settings.items()}
+        layers = BrokerSettings.of(broker_config(names))
+        clock = SystemClock()
+        log = MetadataLog(self.log, clock)
+        self.peers = Peers("test")
+        self.driver = QuorumDriver(log, self.peers, layers, clock, SystemRng())
         self.deltas: list[MetadataDelta] = []
-        self.driver.on_committed(self.deltas.append)
-        self.driver.start()
+        self.driver.metadata.on_committed(self.deltas.append)
+        me = ReplicaKey(1, b"d" * 16)
+        self.driver.start(me, "cluster", QuorumConfig("cluster", founder=True), [ENDPOINT])
+        self.submit = self.driver.seat.submit
 
     async def begin(self) -> Metadata:
-        await self.driver.submit(lambda c: c.bootstrap())
-        endpoint = BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=9092)
-        registration = Registration(1, b"i" * 16, [endpoint], log_dirs=[b"d" * 16])
-        epoch = self.driver.next_offset
-        await self.driver.submit(lambda c: c.register_broker(registration, epoch, fenced=False))
+        request = BrokerRegistrationRequest(
+            broker_id=1,
+            cluster_id="cluster",
+            incarnation_id=SystemRng().uuid(),
+            listeners=[Listener(name="PLAINTEXT", host="127.0.0.1", port=9092)],
+            features=FEATURES,
+            log_dirs=[b"d" * 16],
+        )
+        driver = self.driver
+        response = await self.submit(
+            lambda c: c.register_broker(request, driver.next_offset, driver.now_ms())
+        )
+        self.broker_epoch = response.broker_epoch
         return self
+
+    @property
+    def committed(self) -> MetadataImage:
+        return self.driver.metadata.image
+
+    @property
+    def controller(self) -> Controller:
+        assert self.driver.seat.active is not None
+        return self.driver.seat.active.controller
 
     async def create(self, *names: str) -> Any:
         topics = [CreatableTopic(name=n, num_partitions=2, replication_factor=1) for n in names]
         request = CreateTopicsRequest(topics=topics)
-        return await self.driver.submit(lambda c: c.create_topics(request))
+        return await self.submit(lambda c: c.create_topics(request))
 
     async def delete(self, name: str) -> Any:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
-        return await self.driver.submit(lambda c: c.delete_topics(request))
+        return await self.submit(lambda c: c.delete_topics(request))
+
+    async def ids(self) -> range:
+        request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=self.broker_epoch)
+        block = await self.submit(lambda c: c.allocate_producer_ids(request))
+        return range(block.producer_id_start, block.producer_id_start + block.producer_id_len)
 
     @property
     def topics(self) -> set[str]:
-        return set(self.driver.committed.topics)
+        return set(self.committed.topics)
 
     @contextmanager
     def held(self) -> Iterator[Event]:
@@ -77,11 +123,13 @@ class Metadata:
 
     def stop(self) -> None:
         self.driver.stop()
+        self.peers.close()
         self.logs.close()
 
     def crash(self) -> None:
         """Leaves the folder as a killed process would."""
         self.driver.stop()
+        self.peers.close()
         self.log.release()
         os.close(self.logs._lock_fd)
 
@@ -89,12 +137,12 @@ class Metadata:
 def test_a_change_is_committed_and_told(tmp_path: Path) -> None:
     async def test() -> None:
         metadata = await Metadata(tmp_path).begin()
-        before = metadata.driver.committed_offset
+        before = metadata.driver.metadata.applied_offset
         response = await metadata.create("a", "b")
         assert [t.error_code for t in response.topics] == [0, 0]
         assert metadata.topics == {"a", "b"}
         assert {t.name for t in metadata.deltas[-1].created_topics.values()} == {"a", "b"}
-        assert metadata.driver.committed_offset == metadata.driver.next_offset > before
+        assert metadata.driver.metadata.applied_offset == metadata.driver.next_offset > before
         assert metadata.log.recovery_point == metadata.log.log_end_offset
         metadata.stop()
 
@@ -109,16 +157,16 @@ def test_a_replay_gives_the_same_image(tmp_path: Path, clean: bool) -> None:
             await first.create(f"t{i}")
         for i in range(0, 20, 3):
             await first.delete(f"t{i}")
-        await first.driver.submit(lambda c: c.allocate_producer_ids(1, 1))
-        expected = first.driver.committed
-        assert expected == first.driver._controller.image
+        await first.ids()
+        expected = first.committed
+        assert expected == first.controller.image
         if clean:
             first.stop()
         else:
             first.crash()
         second = Metadata(tmp_path)
-        assert second.driver.committed == expected
-        assert second.driver._controller.image == expected
+        assert second.committed == expected
+        assert second.controller.image == expected
         assert len(second.topics) == 13
         second.stop()
 
@@ -242,7 +290,7 @@ def test_a_refused_append_leaves_nothing(tmp_path: Path) -> None:
         metadata = await Metadata(tmp_path).begin()
         await metadata.create("a")
         end = metadata.log.log_end_offset
-        image = metadata.driver.committed
+        image = metadata.committed
         with poisoned(metadata, readable=True):
             for _ in range(2):
                 with pytest.raises(ApiError) as caught:
@@ -250,7 +298,7 @@ def test_a_refused_append_leaves_nothing(tmp_path: Path) -> None:
                 assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert metadata.log.log_end_offset == end == metadata.driver.next_offset
         assert metadata.topics == {"a"}
-        assert "b" not in metadata.driver._controller.image.topics
+        assert "b" not in metadata.controller.image.topics
         assert metadata.driver.failure is None
 
         async def healed() -> Any:
@@ -267,7 +315,7 @@ def test_a_refused_append_leaves_nothing(tmp_path: Path) -> None:
         assert metadata.topics == {"a", "b"}
         metadata.stop()
         again = Metadata(tmp_path)
-        assert again.driver.committed == image
+        assert again.committed == image
         again.stop()
 
     run(test)
@@ -278,7 +326,7 @@ def test_a_failed_fsync_stops_changes_until_a_restart(tmp_path: Path) -> None:
         metadata = await Metadata(tmp_path).begin()
         with metadata.held() as release:
             task = asyncio.create_task(metadata.create("a"))
-            await until(lambda: metadata.driver._uncommitted)
+            await until(lambda: metadata.driver.seat._waiters)
             with poisoned(metadata, readable=False):
                 release.set()
                 with pytest.raises(ApiError) as caught:
@@ -304,7 +352,7 @@ def test_every_start_leads_a_new_epoch(tmp_path: Path, clean: bool) -> None:
         epochs = []
         for _ in range(4):
             metadata = await Metadata(tmp_path).begin()
-            epochs.append(metadata.driver._quorum.epoch)
+            epochs.append(metadata.driver.quorum.epoch)
             stored = json.loads((tmp_path / str(PARTITION) / "quorum-state").read_text())
             assert stored["leaderEpoch"] == epochs[-1]
             assert metadata.log.epochs.latest_epoch == epochs[-1]
@@ -320,11 +368,11 @@ def test_every_start_leads_a_new_epoch(tmp_path: Path, clean: bool) -> None:
 def test_an_epoch_is_not_used_again_although_its_file_is_lost(tmp_path: Path) -> None:
     async def test() -> None:
         metadata = await Metadata(tmp_path).begin()
-        epoch = metadata.driver._quorum.epoch
+        epoch = metadata.driver.quorum.epoch
         metadata.stop()
         (tmp_path / str(PARTITION) / "quorum-state").unlink()
         again = Metadata(tmp_path)
-        assert again.driver._quorum.epoch > epoch
+        assert again.driver.quorum.epoch > epoch
         again.stop()
 
     run(test)
@@ -346,6 +394,105 @@ def test_a_listener_that_fails_does_not_keep_the_answers(tmp_path: Path) -> None
     run(test)
 
 
+# -- snapshots ------------------------------------------------------------------------------------
+
+SMALL = {"metadata_log_max_record_bytes_between_snapshots": "2000"}
+
+
+def checkpoints(root: Path) -> list[str]:
+    return sorted(p.name for p in (root / str(PARTITION)).glob("*.checkpoint"))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_snapshot_takes_the_place_of_the_log_before_it(tmp_path: Path, clean: bool) -> None:
+    async def test() -> None:
+        metadata = await Metadata(tmp_path, **SMALL).begin()
+        seen: set[str] = set()
+        for i in range(60):
+            await metadata.create(f"t{i}")
+            seen.update(checkpoints(tmp_path))
+            if i % 4 == 0:
+                await metadata.delete(f"t{i}")
+        await until(lambda: metadata.log.log_start_offset > 0)
+        await until(lambda: metadata.driver._writing._task is None)
+        assert len(seen) > 2
+        assert len(checkpoints(tmp_path)) == 2
+        oldest = int(checkpoints(tmp_path)[0][:20])
+        assert metadata.log.log_start_offset == oldest
+        assert metadata.log.segments[0].base_offset > 0
+        expected = metadata.committed
+        if clean:
+            metadata.stop()
+        else:
+            metadata.crash()
+        again = Metadata(tmp_path, **SMALL)
+        assert again.committed == expected
+        assert again.controller.image == expected
+        assert again.log.log_start_offset == oldest
+        assert [voter.key.id for voter in again.driver.quorum.voters] == [1]
+        await again.begin()
+        assert [t.error_code for t in (await again.create("after")).topics] == [0]
+        again.stop()
+
+    run(test)
+
+
+def test_a_damaged_snapshot_leaves_the_older_one_and_the_log(tmp_path: Path) -> None:
+    async def test() -> None:
+        metadata = await Metadata(tmp_path, **SMALL).begin()
+        i = 0
+        while len(checkpoints(tmp_path)) < 2:
+            await metadata.create(f"t{i}")
+            i += 1
+        await until(lambda: metadata.driver._writing._task is None)
+        expected = metadata.committed
+        metadata.stop()
+        newest = tmp_path / str(PARTITION) / checkpoints(tmp_path)[-1]
+        newest.write_bytes(newest.read_bytes()[:-5])
+        again = Metadata(tmp_path)
+        assert again.committed == expected
+        again.stop()
+        for path in (tmp_path / str(PARTITION)).glob("*.checkpoint"):
+            path.write_bytes(b"")
+        with pytest.raises(StorageError, match="empty data folder"):
+            Metadata(tmp_path)
+
+    run(test)
+
+
+def test_a_snapshot_comes_with_time_when_something_has_changed(tmp_path: Path) -> None:
+    async def test() -> None:
+        metadata = await Metadata(tmp_path, metadata_log_max_snapshot_interval_ms="50").begin()
+        await metadata.create("a")
+        await until(lambda: checkpoints(tmp_path))
+        metadata.stop()
+
+    run(test)
+
+
+def test_changes_go_on_while_a_large_snapshot_is_written(tmp_path: Path) -> None:
+    async def test() -> None:
+        metadata = await Metadata(tmp_path).begin()
+        for i in range(20):
+            await metadata.create(*(f"t{i}-{j}" for j in range(50)))
+        before = metadata.committed.copy()
+        writing = asyncio.create_task(metadata.driver._writing._write())
+        await asyncio.sleep(0)
+        made = 0
+        while not writing.done():
+            await metadata.create(f"meanwhile-{made}")
+            made += 1
+        assert made > 3
+        assert len(checkpoints(tmp_path)) == 1
+        found = snapshots.newest_snapshot(metadata.log.dir)
+        assert found is not None
+        image = await metadata.driver.metadata.decoded(found)
+        assert image == before
+        metadata.stop()
+
+    run(test)
+
+
 # -- producer ids ----------------------------------------------------------------------------------
 
 
@@ -354,13 +501,8 @@ def test_no_producer_id_is_given_twice_over_restarts(tmp_path: Path) -> None:
         given: list[int] = []
         for round_number in range(3):
             metadata = await Metadata(tmp_path).begin()
-            driver = metadata.driver
 
-            async def block(driver: ControllerDriver = driver) -> range:
-                got = await driver.submit(lambda c: c.allocate_producer_ids(1, 1))
-                return range(got.first, got.first + got.size)
-
-            ids = ProducerIdManager(block)
+            ids = ProducerIdManager(metadata.ids)
             # Enough at once to use up a block in one of the rounds, and so many that all wait.
             given += await asyncio.gather(*(ids.next() for _ in range(600 + 600 * round_number)))
             if round_number % 2:

@@ -1,0 +1,15 @@
+"""AddRaftVoter (80), versions 0 and 1: a caught-up observer becomes a voter (KIP-853)."""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.broker.broker import Broker
+from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+
+
+@handler(AddRaftVoterRequest, AddRaftVoterResponse, on_controller=True)
+async def add_raft_voter(
+    broker: Broker, request: Request[AddRaftVoterRequest]
+) -> AddRaftVoterResponse:
+    response: AddRaftVoterResponse = await broker.quorum.handle(request.body)
+    return response

@@ -1,0 +1,25 @@
+"""AllocateProducerIds (67), version 0: a broker takes a block of producer ids.
+
+A block is given out once; what a broker does not use of it is lost.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+
+
+@handler(AllocateProducerIdsRequest, AllocateProducerIdsResponse)
+async def allocate_producer_ids(
+    broker: Broker, request: Request[AllocateProducerIdsRequest]
+) -> AllocateProducerIdsResponse:
+    body = request.body
+    try:
+        return await broker.controller.submit(lambda c: c.allocate_producer_ids(body))
+    except ApiError as e:
+        return AllocateProducerIdsResponse(error_code=e.code)

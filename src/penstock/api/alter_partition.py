@@ -1,0 +1,23 @@
+"""AlterPartition (56), versions 2 and 3: a partition's leader changes the in-sync set.
+
+Version 3 names the broker epoch of every member, so that nobody who was restarted meanwhile gets
+in. NEW_LEADER_ELECTED says that the change was made and took the leadership away.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+
+@handler(AlterPartitionRequest, AlterPartitionResponse)
+async def alter_partition(
+    broker: Broker, request: Request[AlterPartitionRequest]
+) -> AlterPartitionResponse:
+    body = request.body
+    try:
+        return await broker.controller.submit(lambda c: c.alter_partition(body))
+    except ApiError as e:
+        return AlterPartitionResponse(error_code=e.code)

@@ -1,0 +1,47 @@
+"""AlterPartitionReassignments (45), versions 0 and 1: move partitions to other replicas, or cancel.
+
+Each partition is decided by itself. The answer says that the move has begun; whether it is done is
+asked with ListPartitionReassignments. A partition that is being moved already gets a new target.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+@handler(
+    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, on_controller=True
+)
+async def alter_partition_reassignments(
+    broker: Broker, request: Request[AlterPartitionReassignmentsRequest]
+) -> AlterPartitionReassignmentsResponse:
+    body = request.body
+    try:
+        return await broker.controller.submit(lambda c: c.alter_partition_reassignments(body))
+    except ApiError as e:
+        return AlterPartitionReassignmentsResponse(
+            error_code=e.code,
+            error_message=e.message,
+            responses=[
+                ReassignableTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ReassignablePartitionResponse(
+                            partition_index=partition.partition_index,
+                            error_code=e.code,
+                            error_message=e.message,
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in body.topics
+            ],
+        )

@@ -1,0 +1,18 @@
+"""BeginQuorumEpoch (53), versions 0 and 1: a new leader of the metadata quorum tells its voters."""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.broker.broker import Broker
+from penstock.wire.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+)
+
+
+@handler(BeginQuorumEpochRequest, BeginQuorumEpochResponse)
+async def begin_quorum_epoch(
+    broker: Broker, request: Request[BeginQuorumEpochRequest]
+) -> BeginQuorumEpochResponse:
+    response: BeginQuorumEpochResponse = await broker.quorum.handle(request.body)
+    return response

@@ -1,0 +1,29 @@
+"""BrokerHeartbeat (63), versions 0 to 2: a broker's sign of life, and what it wishes to become.
+
+`CurrentMetadataOffset` is the offset of the last metadata record that the broker has applied.
+Offline data folders are not acted upon: a node has one, and fails with it.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+
+
+@handler(BrokerHeartbeatRequest, BrokerHeartbeatResponse)
+async def broker_heartbeat(
+    broker: Broker, request: Request[BrokerHeartbeatRequest]
+) -> BrokerHeartbeatResponse:
+    body = request.body
+    try:
+        response: BrokerHeartbeatResponse = await broker.controller.broker_heartbeat(
+            body, request.connection
+        )
+        return response
+    except ApiError as e:
+        return BrokerHeartbeatResponse(error_code=e.code)

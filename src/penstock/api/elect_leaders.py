@@ -1,0 +1,43 @@
+"""ElectLeaders (43), versions 0 to 2: have the preferred replicas lead, or whoever is left.
+
+Without partitions all are meant, and those that need no election are left out of the answer.
+Version 0 knows preferred elections only. The answer is given when the election is committed; the
+brokers learn of it right after.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+@handler(ElectLeadersRequest, ElectLeadersResponse, on_controller=True)
+async def elect_leaders(
+    broker: Broker, request: Request[ElectLeadersRequest]
+) -> ElectLeadersResponse:
+    body = request.body
+    try:
+        return await broker.controller.submit(lambda c: c.elect_leaders(body))
+    except ApiError as e:
+        return ElectLeadersResponse(
+            error_code=e.code if request.version >= 1 else 0,
+            replica_election_results=[
+                ReplicaElectionResult(
+                    topic=topic.topic,
+                    partition_result=[
+                        PartitionResult(
+                            partition_id=index, error_code=e.code, error_message=e.message
+                        )
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in body.topic_partitions or ()
+            ],
+        )

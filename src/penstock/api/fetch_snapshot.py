@@ -1,0 +1,15 @@
+"""FetchSnapshot (59), versions 0 and 1: a piece of a snapshot of the metadata."""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.broker.broker import Broker
+from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+
+
+@handler(FetchSnapshotRequest, FetchSnapshotResponse)
+async def fetch_snapshot(
+    broker: Broker, request: Request[FetchSnapshotRequest]
+) -> FetchSnapshotResponse:
+    response: FetchSnapshotResponse = await broker.quorum.fetches.fetch_snapshot(request.body)
+    return response

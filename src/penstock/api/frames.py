@@ -1,0 +1,72 @@
+"""Request headers in, response frames out; what the dispatcher and Envelope both need."""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeAlias
+
+from penstock.api.registry import APIS, Api
+from penstock.wire.apis import ApiKey
+from penstock.wire.decoders import skip_tags
+from penstock.wire.errors import WireError
+from penstock.wire.schema import Message
+
+_HEADER = struct.Struct(">hhih")
+_RESPONSE = struct.Struct(">ii")
+LENGTH_BYTES = 4
+UNKNOWN_VERSION = -1
+
+
+class BadHeader(Exception):
+    """A request that cannot be given to any handler; the sentence says why."""
+
+
+Header: TypeAlias = tuple[Api, int, int, int]
+"""The API, its version (`UNKNOWN_VERSION` for ApiVersions in one that is not served), the
+correlation id, and where the body begins. A plain tuple: every request has one.
+"""
+
+
+def read_header(frame: memoryview) -> Header:
+    """Which API a frame (without its length) is for, or `BadHeader`."""
+    try:
+        key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+        position = _HEADER.size
+        if client_id_size > 0:
+            position += client_id_size
+            if position > len(frame):
+                raise ValueError("the client id reaches beyond the frame")
+        api = APIS.get(key)
+        if api is None:
+            raise BadHeader(f"there is no API {key} here")
+        flexible = api.flexible_from is not None and version >= api.flexible_from
+        if version not in api.versions:
+            if key != ApiKey.API_VERSIONS:
+                raise BadHeader(f"{api.key.name} has no version {version} here")
+            version, flexible = UNKNOWN_VERSION, False
+        if flexible:
+            position = skip_tags(frame, position, len(frame))
+    except (struct.error, IndexError, ValueError) as e:
+        raise BadHeader(f"a request header that cannot be read: {e}") from e
+    return api, version, correlation_id, position
+
+
+def client_id(frame: memoryview) -> str | None:
+    size = _HEADER.unpack_from(frame)[3]
+    if size < 0:
+        return None
+    try:
+        return str(frame[_HEADER.size : _HEADER.size + size], "utf-8")
+    except UnicodeDecodeError as e:
+        raise WireError("RequestHeader", 2, str(e), field="client_id") from None
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, response: Message) -> bytes:
+    """The whole frame of `response`: length, header, body."""
+    version = max(version, 0)
+    out = bytearray(_RESPONSE.size)
+    if type(response).is_flexible(version) and api_key != ApiKey.API_VERSIONS:
+        out.append(0)  # no tagged fields in the header
+    response.encode_into(out, version)
+    _RESPONSE.pack_into(out, 0, len(out) - LENGTH_BYTES, correlation_id)
+    return bytes(out)

@@ -1,0 +1,26 @@
+"""ListPartitionReassignments (46), version 0: the moves of partitions that are under way.
+
+The controller answers, as its metadata is the newest; partitions that are not being moved, or do
+not exist, are left out.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+
+@handler(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, on_controller=True)
+async def list_partition_reassignments(
+    broker: Broker, request: Request[ListPartitionReassignmentsRequest]
+) -> ListPartitionReassignmentsResponse:
+    body = request.body
+    try:
+        return await broker.controller.submit(lambda c: c.list_partition_reassignments(body))
+    except ApiError as e:
+        return ListPartitionReassignmentsResponse(error_code=e.code, error_message=e.message)

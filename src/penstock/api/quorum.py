@@ -1,0 +1,26 @@
+"""What the handlers of the quorum's own requests share."""
+
+from __future__ import annotations
+
+from penstock.api.frames import encode_response
+from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
+from penstock.broker.broker import Broker
+from penstock.net.connection import Exchange
+from penstock.wire.messages.fetch import FetchRequest, FetchResponse
+
+
+def is_of_metadata(request: FetchRequest) -> bool:
+    """Whether a Fetch is for the metadata log, which the quorum answers."""
+    topics = request.topics
+    return len(topics) == 1 and (
+        topics[0].topic_id == METADATA_TOPIC_ID or topics[0].topic == METADATA_TOPIC
+    )
+
+
+def fetch_metadata(broker: Broker, exchange: Exchange, request: FetchRequest) -> None:
+    def answer(response: FetchResponse) -> None:
+        exchange.finish(
+            encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response)
+        )
+
+    broker.quorum.fetches.fetch(exchange, request, answer)

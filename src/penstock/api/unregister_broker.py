@@ -1,0 +1,26 @@
+"""UnregisterBroker (64), version 0: forget a broker that will not come back.
+
+As in Kafka a broker that is alive is not spared; it registers again with its next start. What it
+led is led by others, and its replicas stay assigned to it: move them away first.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
+from penstock.broker.broker import Broker
+from penstock.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+
+@handler(UnregisterBrokerRequest, UnregisterBrokerResponse, on_controller=True)
+async def unregister_broker(
+    broker: Broker, request: Request[UnregisterBrokerRequest]
+) -> UnregisterBrokerResponse:
+    body = request.body
+    try:
+        return await broker.controller.submit(lambda c: c.unregister_broker(body))
+    except ApiError as e:
+        return UnregisterBrokerResponse(error_code=e.code, error_message=e.message)

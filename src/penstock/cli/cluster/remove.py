@@ -1,0 +1,70 @@
+"""`penstock cluster remove`: forget a node that was drained and stopped, or is lost for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli.cluster.options import NodeId, Yes, confirm, require_node, require_yes
+from penstock.cli.errors import CliError
+from penstock.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Bootstrap,
+    Format,
+    OutputFormat,
+    Timeout,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.cluster.asking import Brokers
+    from penstock.cli.cluster.state import Node
+
+
+def remove(
+    node: NodeId,
+    yes: Yes = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output_format: OutputFormat = Format.TEXT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Take the stopped NODE, which holds no replica any more, out of the voters and the cluster."""
+    from penstock.cli.cluster.asking import Brokers
+    from penstock.cli.cluster.state import read_nodes, read_partitions, read_quorum
+    from penstock.cli.cluster.voters import drop_voter
+    from penstock.cli.output import print_json
+
+    require_yes(yes, f"removing node {node}")
+    brokers = Brokers(bootstrap, timeout)
+    state = read_nodes(brokers)
+    _require_stopped(require_node(state, node))
+    held = [p for p in read_partitions(brokers).values() if node in p.replicas]
+    if held:
+        raise CliError(
+            f"node {node} still belongs to {len(held)} partitions, {held[0]} among them: move them"
+            f" away first with `penstock cluster drain {node}`"
+        )
+    confirm(yes, f"Remove node {node} from the cluster?")
+    was_voter = drop_voter(brokers, state.cluster_id, read_quorum(brokers), node)
+    _unregister(brokers, node)
+    if output_format is Format.JSON:
+        print_json({"node": node, "removed": True, "was_voter": was_voter})
+    else:
+        voter = ", which was a voter" if was_voter else ""
+        print(f"removed node {node}{voter}; its folder can be deleted")
+
+
+def _require_stopped(node: Node) -> None:
+    if not node.fenced:
+        raise CliError(f"node {node.id} is running: stop it first, then remove it")
+
+
+def _unregister(brokers: Brokers, node: int) -> None:
+    from penstock.cli.cluster.asking import check
+    from penstock.wire.messages.unregister_broker import (
+        UnregisterBrokerRequest,
+        UnregisterBrokerResponse,
+    )
+
+    doing = f"remove node {node}"
+    answer = brokers.ask(UnregisterBrokerRequest(broker_id=node), UnregisterBrokerResponse, doing)
+    check(answer.error_code, answer.error_message, doing)

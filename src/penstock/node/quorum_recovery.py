@@ -1,0 +1,119 @@
+"""Makes a stopped node the only voter of its metadata quorum, when the others are lost for good.
+
+A quorum that has lost its majority can decide nothing, not even to do without the lost ones; that
+decision is a person's. It is written as the quorum itself would write it: a voters record at the
+end of the node's metadata log, in an epoch that no other voter can have used. The node then leads
+alone when it is started, and others join it as usual.
+
+What it costs: whatever a majority without this node had committed, and this node had not fetched,
+is gone. A voter that comes back with its old folder may hold such records and would contradict
+this one; it has to come back with an empty folder.
+
+The folder is locked meanwhile, so that a running node cannot be recovered. One thread, no loop.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.base.clock import SystemClock
+from penstock.base.errors import StorageError
+from penstock.base.ids import METADATA_TOPIC, TopicPartition, parse_uuid
+from penstock.broker.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from penstock.config.log_config import LogConfig
+from penstock.log.checkpoints import read_meta_properties
+from penstock.log.manager import LogManager
+from penstock.raft.control_records import voters_record
+from penstock.raft.effects import Append
+from penstock.raft.state import QuorumState
+from penstock.raft.types import ReplicaKey
+from penstock.raft.voters import VoterNode, VoterSet
+from penstock.wire.records import build_batch
+
+EPOCH_STEP = 1000
+"""How far the epoch is raised: the lost voters may have held elections that this node missed, but
+never so many.
+"""
+_METADATA = TopicPartition(METADATA_TOPIC, 0)
+
+
+class Survivor(NamedTuple):
+    """What a stopped node knows of its quorum."""
+
+    cluster_id: str
+    me: ReplicaKey
+    voters: VoterSet
+    end_offset: int
+    epoch: int
+
+    @property
+    def lost(self) -> list[int]:
+        """The voters that this node would do without."""
+        return [key.id for key in self.voters.keys if key != self.me]
+
+
+class StoppedNode:
+    """The folder of a node that does not run, held until `close`."""
+
+    def __init__(self, data_dir: str) -> None:
+        meta = read_meta_properties(data_dir)
+        if meta is None:
+            raise StorageError(
+                f"{data_dir} is not the data folder of a node: it has no meta.properties"
+            )
+        self._clock = SystemClock()
+        self._logs = LogManager(data_dir, _config)
+        try:
+            self._log = self._metadata_log(data_dir)
+            self.survivor = self._look(meta)
+        except BaseException:
+            self._logs.close()
+            raise
+
+    def _metadata_log(self, data_dir: str) -> MetadataLog:
+        log = self._logs.get(_METADATA)
+        if log is None:
+            raise StorageError(f"{data_dir} has no metadata log: the node never joined a cluster")
+        return MetadataLog(log, self._clock)
+
+    def _look(self, meta: dict[str, str]) -> Survivor:
+        stored = self._log.stored()
+        if not stored.voter_sets:
+            raise StorageError(
+                f"{self._logs.data_dir} names no voters: the node never joined a cluster"
+            )
+        state = self._log.read_state() or QuorumState()
+        last_epoch = stored.epochs[-1][0] if stored.epochs else stored.start.epoch
+        return Survivor(
+            meta["cluster.id"],
+            ReplicaKey(int(meta["node.id"]), parse_uuid(meta["directory.id"])),
+            stored.voter_sets[-1][1],
+            stored.end_offset,
+            max(state.leader_epoch, last_epoch),
+        )
+
+    def become_only_voter(self) -> None:
+        """The epoch first: until the record is on disk, too, nothing has changed."""
+        survivor = self.survivor
+        epoch = survivor.epoch + EPOCH_STEP
+        self._log.write_state(QuorumState(epoch).to_json())
+        known = survivor.voters.node(survivor.me.id)
+        # Where it is not known yet where the node is reached, it says so itself once it leads.
+        endpoints = () if known is None else known.endpoints
+        voters = VoterSet([VoterNode(survivor.me, endpoints)])
+        batch = build_batch(
+            [voters_record(voters, self._clock.now_ms())],
+            base_offset=survivor.end_offset,
+            control=True,
+            partition_leader_epoch=epoch,
+        )
+        self._log.append(Append(batch, survivor.end_offset, survivor.end_offset))
+        self._log.log.flush()
+
+    def close(self) -> None:
+        self._logs.close()
+
+
+def _config(_topic: str) -> LogConfig:
+    """Only the metadata log is opened."""
+    return METADATA_LOG_CONFIG
