@@ -40,6 +40,14 @@ Run = Callable[..., Any]
             ("topic", "list", "-b", "nowhere:port"),
             "'nowhere:port' is not an address: write --bootstrap HOST:PORT",
         ),
+        (
+            ("cluster", "reassign", "--plan", "f", "--replication-factor", "2"),
+            "--plan excludes --topic and --replication-factor: the file says all",
+        ),
+        (
+            ("cluster", "drain", "3"),
+            "draining node 3 needs a yes: nobody is here to ask, so add --yes",
+        ),
         (("topic", "produce", "t", "-H", "x"), "'x' is not a header: write it as key=value"),
         (
             ("bench", "produce", "--message-bytes", "many"),
@@ -74,6 +82,8 @@ def test_a_bad_place_is_refused_with_the_forms(run_at: Run) -> None:
         ("topic", "create", "t"),
         ("topic", "consume", "t"),
         ("bench", "latency"),
+        ("cluster", "status"),
+        ("cluster", "drain", "1", "--yes"),
     ],
 )
 def test_a_refused_connection_is_told_at_once(run_at: Run, args: tuple[str, ...]) -> None:
@@ -118,7 +128,18 @@ def test_serve_refuses_bad_settings(run_at: Run, args: tuple[str, ...], part: st
 
 
 @pytest.mark.parametrize(
-    "args", [(), ("topic",), ("bench",), ("serve",), ("topic", "consume"), ("bench", "produce")]
+    "args",
+    [
+        (),
+        ("topic",),
+        ("bench",),
+        ("cluster",),
+        ("serve",),
+        ("dev",),
+        ("topic", "consume"),
+        ("bench", "produce"),
+        ("cluster", "reassign"),
+    ],
 )
 def test_every_command_has_help(run_at: Run, args: tuple[str, ...]) -> None:
     ended = run_at("127.0.0.1:1", *args, "--help")

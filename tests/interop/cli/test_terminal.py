@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from support.cluster import Cluster
 from support.helpers import eventually
 from support.process import BrokerProcess
 
@@ -46,7 +47,7 @@ class Terminal:
 
 
 @contextmanager
-def terminal(node: BrokerProcess, *args: str) -> Iterator[Terminal]:
+def terminal(node: BrokerProcess | Cluster, *args: str) -> Iterator[Terminal]:
     master, slave = pty.openpty()
     os.set_blocking(master, False)
     environment = {**os.environ, "PENSTOCK_BOOTSTRAP": node.bootstrap, "TERM": "xterm"}

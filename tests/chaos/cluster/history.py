@@ -1,0 +1,201 @@
+"""The record of a run: what clients asked for and were told, what the nemesis did, and when.
+
+Times are seconds of one monotonic clock. An operation that was answered has the time of its call
+(`called`) and of its answer (`at`); one thing happened before another for certain only if its
+answer came before the other's call. Events are plain tuples; `Recorder` takes them from any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+Partition = tuple[str, int]
+
+
+class Sent(NamedTuple):
+    """A producer was given a message; values are unique in a run."""
+
+    at: float
+    producer: str
+    number: int
+    partition: Partition
+    value: str
+
+
+class Acked(NamedTuple):
+    """A message was acknowledged, with its offset; -1 when the client was told that it had been
+    written before, but not where.
+    """
+
+    called: float
+    at: float
+    producer: str
+    number: int
+    partition: Partition
+    offset: int
+    value: str
+
+
+class Failed(NamedTuple):
+    """A message was given up; `surely` when the answer says that it was not written."""
+
+    called: float
+    at: float
+    producer: str
+    partition: Partition
+    value: str
+    error: str
+    surely: bool
+
+
+class Read(NamedTuple):
+    """A reader got a record. A reader reads a partition onwards; each new start is a new reader."""
+
+    called: float
+    at: float
+    reader: str
+    partition: Partition
+    offset: int
+    value: str
+
+
+class Offsets(NamedTuple):
+    """A leader was asked for the bounds of a partition: its log start and high watermark."""
+
+    called: float
+    at: float
+    partition: Partition
+    log_start: int
+    high_watermark: int
+
+
+class Committed(NamedTuple):
+    """A member's commit was accepted."""
+
+    called: float
+    at: float
+    group: str
+    member: str
+    partition: Partition
+    offset: int
+
+
+class Fetched(NamedTuple):
+    """A coordinator was asked for a committed offset; -1 is none."""
+
+    called: float
+    at: float
+    group: str
+    partition: Partition
+    offset: int
+
+
+class Owned(NamedTuple):
+    """A member was told that a partition is now its own, or (`until`) no longer."""
+
+    at: float
+    group: str
+    member: str
+    partition: Partition
+    until: bool
+
+
+class Described(NamedTuple):
+    """A coordinator was asked who owns what in a group."""
+
+    at: float
+    group: str
+    owners: tuple[tuple[str, Partition], ...]
+
+
+class Created(NamedTuple):
+    """The creation of a topic was acknowledged."""
+
+    at: float
+    topic: str
+
+
+class Trouble(NamedTuple):
+    """Something that a client was told and may never be told."""
+
+    at: float
+    who: str
+    text: str
+
+
+class Fault(NamedTuple):
+    """One fault from its beginning to its healing; `led` is what its victims led at the time."""
+
+    name: str
+    victims: tuple[int, ...]
+    began: float
+    healed: float
+    recovered: float
+    led: tuple[Partition, ...]
+    note: str = ""
+
+
+Event = (
+    Sent
+    | Acked
+    | Failed
+    | Read
+    | Offsets
+    | Committed
+    | Fetched
+    | Owned
+    | Described
+    | Created
+    | Trouble
+    | Fault
+)
+E = TypeVar("E", bound=Event)
+
+
+class History(NamedTuple):
+    """Everything that was recorded, by kind, and what the stopped cluster was found to hold.
+
+    `final` is each partition's content as read at the end: (offset, value) in order. `expected` are
+    the partitions that clients write to.
+    """
+
+    events: dict[type[Any], list[Any]]
+    final: dict[Partition, list[tuple[int, str]]]
+    topics: frozenset[str]
+    expected: tuple[Partition, ...]
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind, in the order of their recording."""
+        return self.events.get(kind, [])
+
+
+class Recorder:
+    """Takes events from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.events: dict[type[Any], list[Any]] = defaultdict(list)
+
+    @staticmethod
+    def now() -> float:
+        """The run's clock."""
+        return time.monotonic()
+
+    def add(self, event: Event) -> None:
+        with self._lock:
+            self.events[type(event)].append(event)
+
+    def count(self, kind: type[Event]) -> int:
+        return len(self.events[kind])
+
+    def save(self, path: Path) -> None:
+        """Writes the events as lines of JSON, for a look at a run that went wrong."""
+        with self._lock, path.open("w") as out:
+            for kind, events in self.events.items():
+                for event in events:
+                    out.write(json.dumps([kind.__name__, *event]) + "\n")

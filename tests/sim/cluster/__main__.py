@@ -1,0 +1,154 @@
+"""Runs seeds: `python -m tests.sim.cluster --seeds N [--from S]`, or one: `--seed X -v`.
+
+Each seed runs in a child process of its own, since a run takes over the modules it uses. A seed
+that fails is printed with the end of its trace and the command that runs it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import sys
+import time
+from pathlib import Path
+
+from .mutants import MUTANTS
+
+LINES_SHOWN = 60
+EXACTLY = {"PYTHONHASHSEED": "0"}
+
+
+def main() -> int:
+    options = _options()
+    if (
+        any(os.environ.get(name) != value for name, value in EXACTLY.items())
+        and not options.any_hash
+    ):
+        os.execve(sys.executable, [sys.executable, "-m", "tests.sim.cluster", *sys.argv[1:]],
+                  {**os.environ, **EXACTLY})  # fmt: skip
+    if options.seed is not None:
+        return _one(options)
+    return _many(options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.cluster", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many (100)")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first (0)")
+    parser.add_argument("--seed", type=int, help="run just this one")
+    parser.add_argument("--nodes", type=int, default=3, help="nodes of the cluster (3)")
+    parser.add_argument("--minutes", type=float, help="stop after so long")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time (1)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what happens")
+    parser.add_argument("--record", help="write every event into this file")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="put this bug into the product")
+    parser.add_argument("--any-hash", action="store_true", help="leave PYTHONHASHSEED as it is")
+    return parser.parse_args()
+
+
+def _mutate(options: argparse.Namespace) -> None:
+    if options.mutant:
+        MUTANTS[options.mutant]()
+
+
+def _one(options: argparse.Namespace) -> int:
+    from .run import Run
+
+    _mutate(options)
+    run = Run(options.seed, options.nodes)
+    if options.verbose:
+        run.world.trace.echo = print
+    if options.record:
+        with Path(options.record).open("w") as file:
+            run.world.trace.record = lambda line: print(line, file=file)
+            result = run.execute()
+    else:
+        result = run.execute()
+    print(
+        f"seed {result.seed}: digest {result.digest}, {result.virtual_s:.1f} s in "
+        f"{result.real_s:.1f} s, {result.turns} turns, {result.events} events, "
+        f"{result.acknowledged} acknowledged, {result.read} read, {result.commits} commits"
+    )
+    if result.failure is not None:
+        if not options.verbose:
+            print("\n".join(result.lines[-LINES_SHOWN:]))
+        print(f"FAILED: {result.failure}")
+    sys.stdout.flush()
+    # No destructor of what the run left behind may run: it could close what is not its own.
+    os._exit(1 if result.failure is not None else 0)
+
+
+def _many(options: argparse.Namespace) -> int:
+
+    _mutate(options)
+
+    started = time.monotonic()
+    running: dict[int, tuple[int, int]] = {}
+    failed: list[int] = []
+    seeds = iter(range(options.first, options.first + options.seeds))
+    done = 0
+    while True:
+        late = options.minutes and time.monotonic() - started > options.minutes * 60
+        while len(running) < options.jobs and not late:
+            seed = next(seeds, None)
+            if seed is None:
+                break
+            reader, writer = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(reader)
+                _child(seed, options.nodes, writer)
+            os.close(writer)
+            running[pid] = (seed, reader)
+        if not running:
+            break
+        pid, status = _reap(running)
+        seed, text = status
+        done += 1
+        if text:
+            failed.append(seed)
+            print(f"\nseed {seed} FAILED\n{text}\nagain: python -m tests.sim.cluster "
+                  f"--nodes {options.nodes} --seed {seed} -v\n", flush=True)  # fmt: skip
+        if done % 20 == 0:
+            _progress(done, failed, started)
+    _progress(done, failed, started)
+    return 1 if failed else 0
+
+
+def _child(seed: int, nodes: int, writer: int) -> None:
+    from .run import Run
+
+    text = ""
+    try:
+        result = Run(seed, nodes).execute()
+        if result.failure is not None:
+            text = "\n".join([*result.lines[-LINES_SHOWN:], f"FAILED: {result.failure}"])
+    except BaseException as e:
+        text = f"the simulator itself failed: {e!r}"
+    with os.fdopen(writer, "wb") as pipe:
+        pickle.dump(text, pipe)
+    os._exit(0)
+
+
+def _reap(running: dict[int, tuple[int, int]]) -> tuple[int, tuple[int, str]]:
+    import select
+
+    readers = {reader: pid for pid, (_, reader) in running.items()}
+    ready, _, _ = select.select(list(readers), [], [])
+    pid = readers[ready[0]]
+    seed, reader = running.pop(pid)
+    with os.fdopen(reader, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(pid, 0)
+    return pid, (seed, pickle.loads(data) if data else "the process died")
+
+
+def _progress(done: int, failed: list[int], started: float) -> None:
+    minutes = (time.monotonic() - started) / 60
+    note = f", {len(failed)} failed: {failed}" if failed else ""
+    print(f"{done} seeds, {done / max(minutes, 1e-9):.0f} a minute{note}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

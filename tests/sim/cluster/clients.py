@@ -1,0 +1,290 @@
+"""Simulated producers and consumers that behave as real clients do.
+
+An idempotent producer has up to `IN_FLIGHT_MAX` batches of a partition on their way and sends each,
+with the same sequence, until it is acknowledged. A consumer follows a partition from its start, or
+reads it all again and
+again. Both tell the `History` what they were promised and saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, NamedTuple
+
+from penstock.base.errors import ErrorCode
+from penstock.client.errors import PeerError
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from penstock.wire.messages.init_producer_id import InitProducerIdRequest
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from penstock.wire.records import Record, build_batch
+
+from .checks import History, Violation, holds
+from .clock import EPOCH_MS
+from .trace import Trace
+from .wire import REQUEST_TIMEOUT_S, Leader, Wire, pause
+
+RETRY_S = 0.1
+IN_FLIGHT_MAX = 5
+NEVER_FOR_IDEMPOTENT = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.INVALID_RECORD,
+    }
+)
+
+
+class Batch(NamedTuple):
+    sequence: int
+    values: list[bytes]
+    data: bytes
+
+
+class Producer:
+    """Writes to one partition; idempotent with acks=all, or neither."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        history: History,
+        trace: Trace,
+        rng: random.Random,
+        topic: str,
+        partition: int,
+        *,
+        idempotent: bool = True,
+    ) -> None:
+        self.wire = wire
+        self.history = history
+        self.trace = trace
+        self.rng = rng
+        self.topic, self.partition = topic, partition
+        self.idempotent = idempotent
+        self.stopping = False
+        self.sent = 0
+        self._producer_id = -1
+        self._number = 0
+        self._sequence = 0
+        self._unacknowledged: list[Batch] = []
+
+    async def run(self, pause_s: float) -> None:
+        while self.idempotent and self._producer_id < 0 and not self.stopping:
+            await self._init()
+        while not self.stopping:
+            while len(self._unacknowledged) < self.rng.choice((1, 1, 3, IN_FLIGHT_MAX)):
+                self._unacknowledged.append(self._batch())
+            while self._unacknowledged and not self.stopping:
+                if not await self._send_all():
+                    await pause(RETRY_S * self.rng.uniform(0.5, 1.5))
+            await pause(self.rng.expovariate(1.0) * pause_s)
+
+    async def _init(self) -> None:
+        try:
+            answer = await self.wire.call_any(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+            )
+        except PeerError:
+            await pause(RETRY_S)
+            return
+        if answer.error_code:
+            await pause(RETRY_S)
+            return
+        self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+
+    def _value(self) -> bytes:
+        text = f"{self.wire.name}/{self._number} ".encode()
+        self._number += 1
+        size = self.rng.choice((0, 10, 100, 1000))
+        return text + b"x" * self.rng.randint(0, size)
+
+    def _batch(self) -> Batch:
+        values = [self._value() for _ in range(self.rng.randint(1, 4))]
+        key = b"k" if self.idempotent else None
+        records = [Record(i, EPOCH_MS, key, value) for i, value in enumerate(values)]
+        sequence, self._sequence = self._sequence, self._sequence + len(values)
+        how = {}
+        if self.idempotent:
+            how = {
+                "producer_id": self._producer_id,
+                "producer_epoch": self._epoch,
+                "base_sequence": sequence,
+            }
+        return Batch(sequence, values, build_batch(records, **how))
+
+    async def _send_all(self) -> bool:
+        """Send what is not acknowledged, in order, without waiting in between; whether all is."""
+        try:
+            leader = await self.wire.leader_of(self.topic, self.partition)
+            if leader is None:
+                return False
+            connection = await self.wire.connection(leader.node_id)
+        except PeerError:
+            self.wire.forget(self.topic, self.partition)
+            return False
+        batches = list(self._unacknowledged)
+        calls = [
+            connection.send(self._request(batch), None, REQUEST_TIMEOUT_S) for batch in batches
+        ]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        for i, (batch, answer) in enumerate(zip(batches, answers, strict=True)):
+            if isinstance(answer, PeerError):
+                self.wire.forget(self.topic, self.partition)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                told = answer.responses[0].partition_responses[0]
+                if self._took(told, batch, first=i == 0, leader=leader):
+                    self._unacknowledged.remove(batch)
+                    self.sent += len(batch.values)
+        return not self._unacknowledged
+
+    def _request(self, batch: Batch) -> ProduceRequest:
+        return ProduceRequest(
+            acks=-1 if self.idempotent else 1,
+            timeout_ms=5_000,
+            topic_data=[
+                TopicProduceData(
+                    topic_id=self.wire.topic_ids[self.topic],
+                    partition_data=[PartitionProduceData(index=self.partition, records=batch.data)],
+                )
+            ],
+        )
+
+    def _took(self, answer: Any, batch: Batch, *, first: bool, leader: Leader) -> bool:
+        """Whether the batch is acknowledged; `first` says that all before it had been."""
+        code = ErrorCode(answer.error_code)
+        who = f"{self.wire.name} by n{leader.node_id} in epoch {leader.epoch}"
+        self.trace.event(f"{who} produce {batch.sequence} {code.name} {answer.base_offset}")
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            if self.idempotent and answer.base_offset >= 0:
+                self.history.acknowledge(
+                    self.topic, self.partition, answer.base_offset, batch.values, who
+                )
+            return True
+        if self.idempotent and first and code in NEVER_FOR_IDEMPOTENT:
+            raise Violation(
+                f"{who} got {code.name} for sequence {batch.sequence} of "
+                f"{self.topic}-{self.partition}: {answer.error_message}"
+            )
+        self.trace.say(self.wire.name, f"{self.topic}-{self.partition}: {code.name}")
+        self.wire.forget(self.topic, self.partition)
+        return False
+
+
+class Consumer:
+    """Reads one partition."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        history: History,
+        trace: Trace,
+        rng: random.Random,
+        topic: str,
+        partition: int,
+    ) -> None:
+        self.wire = wire
+        self.history = history
+        self.trace = trace
+        self.rng = rng
+        self.topic, self.partition = topic, partition
+        self.offset = 0
+        self.high_watermark = -1
+        self.stopping = False
+        self.again = 0.0
+        """The chance of beginning anew after a fetch."""
+
+    async def run(self) -> None:
+        while not self.stopping:
+            if not await self.fetch():
+                await pause(RETRY_S * self.rng.uniform(0.5, 1.5))
+            elif self.rng.random() < self.again:
+                self.offset = 0
+
+    async def fetch(self, max_wait_ms: int = 500) -> bool:
+        """One fetch; whether it was answered."""
+        try:
+            leader = await self.wire.leader_of(self.topic, self.partition)
+            if leader is None:
+                return False
+            floor = self.history.watermark(self.topic, self.partition, leader.epoch)
+            answer = await self.wire.call_node(leader.node_id, self._request(leader, max_wait_ms))
+        except PeerError:
+            self.wire.forget(self.topic, self.partition)
+            return False
+        if answer.error_code or not answer.responses:
+            self.wire.forget(self.topic, self.partition)
+            return False
+        return self._took(answer.responses[0].partitions[0], leader, floor)
+
+    def _request(self, leader: Leader, max_wait_ms: int) -> FetchRequest:
+        partition = FetchPartition(
+            partition=self.partition,
+            current_leader_epoch=leader.epoch,
+            fetch_offset=self.offset,
+            partition_max_bytes=self.rng.choice((1, 4096, 1 << 20)),
+        )
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            topics=[FetchTopic(topic_id=self.wire.topic_ids[self.topic], partitions=[partition])],
+        )
+
+    def _took(self, answer: Any, leader: Leader, floor: int) -> bool:
+        code = ErrorCode(answer.error_code)
+        if code != ErrorCode.NONE:
+            self.trace.event(f"{self.wire.name} fetch {code.name}")
+            holds(
+                code != ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic}-{self.partition}: {self.wire.name} read up to {self.offset}, and "
+                f"node {leader.node_id} (epoch {leader.epoch}) does not have it: its high "
+                f"watermark is {answer.high_watermark}, was {self.high_watermark}",
+            )
+            self.wire.forget(self.topic, self.partition)
+            return False
+        self.history.told_watermark(
+            self.topic, self.partition, leader.epoch, answer.high_watermark, floor
+        )
+        self.high_watermark = answer.high_watermark
+        who = f"{self.wire.name} from n{leader.node_id} in epoch {leader.epoch}"
+        after = self.history.read(self.topic, self.partition, answer.records or b"", who)
+        if after is not None:
+            holds(
+                after <= answer.high_watermark,
+                f"{who} was given records up to {after}, beyond high watermark "
+                f"{answer.high_watermark}",
+            )
+            self.offset = max(self.offset, after)
+        self.trace.event(f"{self.wire.name} read to {self.offset}, hw {answer.high_watermark}")
+        return True
+
+    async def end_offset(self) -> int | None:
+        """The partition's end as ListOffsets tells it; None while nobody does."""
+        try:
+            leader = await self.wire.leader_of(self.topic, self.partition)
+            if leader is None:
+                return None
+            wanted = ListOffsetsPartition(
+                partition_index=self.partition, current_leader_epoch=leader.epoch, timestamp=-1
+            )
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])]
+            )
+            answer = (await self.wire.call_node(leader.node_id, request)).topics[0].partitions[0]
+        except PeerError:
+            self.wire.forget(self.topic, self.partition)
+            return None
+        if answer.error_code:
+            self.wire.forget(self.topic, self.partition)
+            return None
+        return int(answer.offset)

@@ -1,0 +1,180 @@
+"""An asyncio event loop whose time is simulated and whose network and threads are not there.
+
+Time stands still while callbacks run and jumps to the next timer when none is ready; a turn of the
+loop costs `TURN_S`, so that a coroutine that spins makes time pass. Ready callbacks run in the
+order in which they became ready. `create_connection` and `create_server` go to the simulated
+network, `run_in_executor` runs its function in line and gives the result later.
+
+Every callback belongs to a `Process`, found by a context variable that tasks and timers inherit. A
+dead process's callbacks are dropped, a paused one's are held back, which is all that a crash and
+SIGSTOP are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import random
+from asyncio import events
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .network import Network
+
+TURN_S = 5e-6
+EVENTS_MAX = 30_000_000
+
+PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("PROCESS")
+
+
+class Process:
+    """One run of a program on a machine, from its start to its end."""
+
+    def __init__(self, name: str, machine: str) -> None:
+        self.name = name
+        self.machine = machine
+        self.alive = True
+        self.paused = False
+        self.held: list[events.Handle] = []
+        self.context = contextvars.Context()
+        self.context.run(PROCESS.set, self)
+        self.remains: list[object] = []
+        """What a dead process left: kept, so that no destructor runs code of it."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Stuck(Exception):
+    """Nothing is ready, no timer is set and the run is not over; or it never ends."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._clock_resolution = 1e-9
+        self._rng = rng
+        self._timers: list[tuple[float, int, Any]] = []
+        """By time, and of the same time by the order in which they were set."""
+        self._numbers = 0
+        self._busy_until: dict[Any, float] = {}
+        self.network: Network | None = None
+        self.ran = 0
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Any:
+        timer: Any = events.TimerHandle(when, callback, args, self, context)
+        self._numbers += 1
+        heapq.heappush(self._timers, (when, self._numbers, timer))
+        timer._scheduled = True
+        return timer
+
+    def _run_once(self) -> None:
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        self._now += TURN_S
+        if not ready:
+            if not timers:
+                raise Stuck("no callback is ready and no timer is set")
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            self._run(ready.popleft())
+        self.ran += 1
+        if self.ran > EVENTS_MAX:
+            raise Stuck(f"{EVENTS_MAX} turns and no end")
+
+    def _run(self, handle: Any) -> None:
+        if handle._cancelled:
+            return
+        process = handle._context.get(PROCESS)
+        if process is not None and (process.paused or not process.alive):
+            (process.held if process.alive else process.remains).append(handle)
+            return
+        handle._run()
+
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        """Cancelled timers leave the heap when their time comes."""
+
+    def resume(self, process: Process) -> None:
+        process.paused = False
+        held, process.held = process.held, []
+        self._ready.extend(held)  # type: ignore[attr-defined]
+
+    def kill(self, process: Process) -> None:
+        """End a process where it stands: none of its code runs again, not even a destructor."""
+        process.alive = False
+        process.remains += process.held
+        process.held.clear()
+        process.remains += asyncio.all_tasks(self)
+
+    def _process_events(self, event_list: Any) -> None:
+        """There is no selector."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread."""
+
+    # -- what would be threads and sockets -----------------------------------------------------
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Run `func` now or a little later, and give its result later still.
+
+        Both happen with threads: what the loop does meanwhile comes before or after the work.
+        """
+        future = self.create_future()
+        delay = self._rng.uniform(0.0001, 0.002)
+        if self._rng.random() < 0.02:
+            delay *= 20
+        start = self._now
+        if getattr(executor, "_max_workers", 0) == 1:
+            start = max(start, self._busy_until.get(executor, 0.0))
+            self._busy_until[executor] = start + delay
+        if start == self._now and self._rng.random() < 0.5:
+            self.call_at(start + delay, _deliver, future, *_outcome(func, args))
+        else:
+            self.call_at(start + delay, lambda: _deliver(future, *_outcome(func, args)))
+        return future
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], host: str, port: int, **_: Any
+    ) -> tuple[Any, Any]:
+        assert self.network is not None
+        return await self.network.connect(PROCESS.get(), protocol_factory, host, port)
+
+    async def create_server(
+        self, protocol_factory: Callable[[], Any], *_: Any, sock: Any = None, **__: Any
+    ) -> Any:
+        return sock.listen(protocol_factory)
+
+
+def _outcome(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+    try:
+        return func(*args), None
+    except Exception as e:
+        return None, e
+
+
+def _deliver(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,184 @@
+"""Looks into the nodes while they run and holds what no client can see.
+
+* One quorum leader per epoch; a machine's epoch never goes back, not even over a loss of power.
+* The quorum's high watermark never goes back within a process; what lies below it is the same on
+  every node, for ever.
+* One leader per partition and leader epoch.
+* In the end all replicas of a partition are equal, byte by byte, below the high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from zlib import crc32
+
+from penstock.broker.partition import Partition, Role
+from penstock.wire.records import parse_header
+
+from .checks import holds
+from .cluster import Machine, World
+
+
+class Observer:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.quorum_leaders: dict[int, int] = {}
+        self.partition_leaders: dict[tuple[bytes, int, int], int] = {}
+        self._epochs: dict[int, tuple[str, int]] = {}
+        self._watermarks: dict[str, int] = {}
+        self._committed: dict[int, tuple[int, str]] = {}
+        """The committed metadata batches: by base offset, the checksum and who had it first."""
+        self._looked: dict[str, int] = {}
+
+    # -- at every look -------------------------------------------------------------------------
+
+    def look(self) -> None:
+        for machine in self._world.machines.values():
+            quorum = _quorum(machine)
+            if quorum is not None:
+                self._look_at_quorum(machine, quorum)
+            if machine.serving:
+                self._look_at_partitions(machine)
+
+    def _look_at_quorum(self, machine: Machine, quorum: Any) -> None:
+        assert machine.process is not None
+        me, epoch = quorum.me.id, quorum.epoch
+        if quorum.is_leader:
+            leader = self.quorum_leaders.setdefault(epoch, me)
+            holds(leader == me, f"nodes {leader} and {me} both lead the quorum in epoch {epoch}")
+        directory = quorum.me.directory_id.hex()
+        known, before = self._epochs.get(machine.id, (directory, -1))
+        holds(
+            known != directory or epoch >= before,
+            f"{machine.name}: the quorum's epoch went from {before} back to {epoch}",
+        )
+        self._epochs[machine.id] = (directory, epoch)
+        run, watermark = machine.process.name, quorum.high_watermark
+        before = self._watermarks.get(run, -1)
+        holds(
+            watermark >= before,
+            f"{run}: the quorum's high watermark went from {before} back to {watermark}",
+        )
+        self._watermarks[run] = watermark
+        self._look_at_committed(machine, run, watermark)
+
+    def _look_at_committed(self, machine: Machine, run: str, watermark: int) -> None:
+        log = _driver(machine).log
+        first = max(self._looked.get(run, 0), log.log.log_start_offset)
+        if first >= watermark:
+            return
+        for header, batch in log.batches(first, watermark):
+            if header.last_offset >= watermark:
+                break
+            crc = crc32(batch)
+            known, who = self._committed.setdefault(header.base_offset, (crc, run))
+            holds(
+                known == crc,
+                f"committed metadata at {header.base_offset} is not the same on {run} and {who}",
+            )
+            first = header.last_offset + 1
+        self._looked[run] = first
+
+    def _look_at_partitions(self, machine: Machine) -> None:
+        for partition in _partitions(machine):
+            if partition.role is Role.LEADER:
+                key = (partition.topic_id, partition.index, partition.leader_epoch)
+                leader = self.partition_leaders.setdefault(key, machine.id)
+                holds(
+                    leader == machine.id,
+                    f"nodes {leader} and {machine.id} both lead {partition.topic}-"
+                    f"{partition.index} in epoch {partition.leader_epoch}",
+                )
+
+    # -- in the end ----------------------------------------------------------------------------
+
+    def out_of_sync(self) -> str:
+        """What is not in sync, as the node with the newest metadata knows it; empty for nothing."""
+        images = [
+            _driver(m).metadata for m in self._world.machines.values() if _quorum(m) is not None
+        ]
+        if not images:
+            return "there is no node"
+        newest = max(images, key=lambda committed: committed.applied_offset)
+        bad = [
+            f"{topic.name}-{i}: leader {p.leader}, isr {p.isr} of {p.replicas}"
+            for topic in newest.image.topics.values()
+            for i, p in enumerate(topic.partitions)
+            if p.leader < 0 or len(p.isr) < len(p.replicas) or p.adding or p.removing
+        ]
+        return "; ".join(bad)
+
+    def unequal(self) -> str:
+        """Replicas that have not all the leader has, or not told as committed; empty for none."""
+        for name, index, replicas in self._by_partition():
+            ends = {m: (p.log.log_end_offset, p.high_watermark) for m, p in replicas.items()}
+            if len(set(ends.values())) > 1 or any(end != hw for end, hw in ends.values()):
+                return f"{name}-{index}: {ends}"
+        return ""
+
+    def check_replicas(self) -> None:
+        """All replicas of all partitions hold the same bytes."""
+        for name, index, replicas in self._by_partition():
+            contents = {machine: _content(p) for machine, p in replicas.items()}
+            start = max(first for first, _ in contents.values())
+            cut = {m: [b for b in batches if b[0] >= start] for m, (_, batches) in contents.items()}
+            [reference, *others] = cut.items()
+            for machine, batches in others:
+                holds(
+                    batches == reference[1],
+                    f"{name}-{index}: node {machine} and node {reference[0]} hold different data: "
+                    f"{_first_difference(batches, reference[1])}",
+                )
+
+    def _by_partition(self) -> Iterator[tuple[str, int, dict[int, Partition]]]:
+        found: dict[tuple[str, int], dict[int, Partition]] = {}
+        for machine in self._world.machines.values():
+            for partition in _partitions(machine):
+                key = (partition.topic, partition.index)
+                found.setdefault(key, {})[machine.id] = partition
+        for (name, index), replicas in sorted(found.items()):
+            yield name, index, replicas
+
+
+def _driver(machine: Machine) -> Any:
+    return machine.node._quorum  # type: ignore[union-attr]
+
+
+def _quorum(machine: Machine) -> Any:
+    """The quorum's core on a machine, once it takes part."""
+    if machine.node is None or machine.node._quorum is None:
+        return None
+    driver = machine.node._quorum
+    return driver.quorum if driver.has_started and driver.failure is None else None
+
+
+def _partitions(machine: Machine) -> list[Partition]:
+    if machine.node is None or machine.node._broker is None:
+        return []
+    return list(machine.node._broker.replicas.open_partitions())
+
+
+def _content(partition: Partition) -> tuple[int, list[tuple[int, int]]]:
+    """Where the log starts, and each batch's offset and checksum below the high watermark."""
+    log, batches = partition.log, []
+    offset = log.log_start_offset
+    while offset < partition.high_watermark:
+        found = log.read(offset, 1 << 20, up_to_offset=partition.high_watermark)
+        if found is None:
+            break
+        data, position = memoryview(found.read()), 0
+        while position < len(data):
+            header = parse_header(data, position)
+            crc = crc32(data[position : position + header.size])
+            batches.append((header.base_offset, crc))
+            position += header.size
+            offset = header.last_offset + 1
+    return log.log_start_offset, batches
+
+
+def _first_difference(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> str:
+    for one, other in zip(a, b, strict=False):
+        if one != other:
+            return f"{one} and {other}"
+    return f"{len(a)} and {len(b)} batches"

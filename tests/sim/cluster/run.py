@@ -1,0 +1,329 @@
+"""One run: a cluster, its clients, its faults, and the judgement at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.base.errors import ErrorCode
+from penstock.client.connection import Address
+from penstock.client.errors import PeerError
+from penstock.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+
+from .admin import Admin
+from .checks import History, Violation, holds
+from .clients import Consumer, Producer
+from .cluster import PORT, World
+from .faults import Faults
+from .groups import (
+    HEARTBEAT_S,
+    SESSION_TIMEOUT_S,
+    ClassicMember,
+    ConsumerMember,
+    GroupHistory,
+    Member,
+)
+from .observer import Observer
+from .schedule import schedule
+from .wire import Wire, pause
+
+TOPIC = "t"
+PARTITIONS = 2
+START_S_MAX = 60.0
+HEAL_S_MAX = 120.0
+LOOK_S = 0.02
+
+
+@dataclass
+class Result:
+    seed: int
+    digest: str
+    virtual_s: float
+    real_s: float
+    events: int
+    turns: int
+    acknowledged: int
+    commits: int
+    read: int
+    failure: str | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+class Run:
+    def __init__(self, seed: int, nodes: int = 1) -> None:
+        self.world = World(seed)
+        self.rng = self.world.random("run")
+        self.history = History()
+        self.nodes = nodes
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self.groups = GroupHistory(self.world.loop.time)
+        self.members: list[Member] = []
+        self.observer = Observer(self.world)
+        self.observed = False
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def execute(self) -> Result:
+        gc.disable()
+        started = time.perf_counter()
+        failure = None
+        try:
+            self.world.run(self._main())
+        except Violation as e:
+            failure = str(e)
+        except Exception as e:
+            import traceback
+
+            failure = f"{e!r}\n{traceback.format_exc()}"
+        world = self.world
+        world.close()
+        return Result(
+            seed=world.seed,
+            digest=world.trace.digest,
+            virtual_s=world.loop.time(),
+            real_s=time.perf_counter() - started,
+            events=world.trace.events,
+            turns=world.loop.ran,
+            commits=self.groups.commits,
+            acknowledged=self.history.acknowledged_total,
+            read=self.history.read_total,
+            failure=failure,
+            lines=list(world.trace.lines),
+        )
+
+    # -- the course of a run -------------------------------------------------------------------
+
+    async def _main(self) -> None:
+        self._build()
+        for machine in self.world.machines.values():
+            machine.start()
+        self.tasks.append(self.world.spawn(self.world.process("observer"), self._observe()))
+        setup = self._wire("admin")
+        await self._in_client(setup, self._create_topic(setup))
+        self.admin = Admin(self.world, setup, self.world.random("admin"), TOPIC, PARTITIONS)
+        if self.nodes > 1:
+            self.admin.add_node = self._add_node
+        self._start_clients()
+        clients = [client.wire.name for client in self._clients()]
+        faults = Faults(
+            self.world, self.world.random("faults"), clients, self._recovered, self.admin.act
+        )
+        work = self.world.spawn(self.world.process("chaos"), faults.run(self.plan))
+        self.tasks.append(work)
+        await self._until(work.done, "the faults to be over", 3600.0)
+        await faults.heal()
+        await self._judge()
+
+    async def _observe(self) -> None:
+        while not self.observed:
+            self.observer.look()
+            await asyncio.sleep(LOOK_S)
+
+    def _build(self) -> None:
+        rng = self.rng
+        ids = list(range(1, self.nodes + 1))
+        self.world.network.default.delay_s = rng.choice((0.0001, 0.001, 0.01))
+        self.world.network.default.jitter_s = rng.choice((0.0001, 0.001, 0.01))
+        settings = {
+            "log.roll.ms": str(rng.choice((1_000, 5_000, 600_000))),
+            "offsets.topic.num.partitions": "2",
+            "group.initial.rebalance.delay.ms": "500",
+            "group.consumer.min.session.timeout.ms": "5000",
+            "group.consumer.session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
+            "group.consumer.min.heartbeat.interval.ms": "500",
+            "group.consumer.heartbeat.interval.ms": str(int(HEARTBEAT_S * 1000)),
+        }
+        if self.nodes == 1:
+            settings["log.flush.interval.messages"] = "1"
+        else:
+            voters = ",".join(f"{i}@n{i}:{PORT}" for i in ids)
+            settings |= {
+                "controller.quorum.voters": voters,
+                "default.replication.factor": "3",
+                "min.insync.replicas": "2",
+                "offsets.topic.replication.factor": "3",
+            }
+        self._settings = settings
+        for i in ids:
+            machine = self.world.add_machine(i, settings)
+            machine.clock.skew_ms = rng.randint(-5_000, 5_000)
+        self.plan = schedule(self.world.random("schedule"), ids, rng.randint(3, 8))
+        for episode in self.plan:
+            self.world.trace.say("plan", str(episode))
+
+    def _add_node(self) -> None:
+        """One more machine, whose node is a broker and an observer of the quorum."""
+        settings = {n: v for n, v in self._settings.items() if n != "controller.quorum.voters"}
+        servers = ",".join(f"{m.name}:{PORT}" for m in self.world.machines.values())
+        settings["controller.quorum.bootstrap.servers"] = servers
+        self.world.add_machine(self.nodes + 1, settings).start()
+
+    def _wire(self, name: str) -> Wire:
+        return Wire(name, [Address(m.name, PORT) for m in self.world.machines.values()])
+
+    def _in_client(self, wire: Wire, work: Any) -> asyncio.Task[Any]:
+        return self.world.spawn(self.world.process(wire.name), work)
+
+    async def _create_topic(self, wire: Wire) -> None:
+        replicas = min(3, self.nodes)
+        topic = CreatableTopic(
+            name=TOPIC,
+            num_partitions=PARTITIONS,
+            replication_factor=replicas,
+            configs=[CreatableTopicConfig(name="min.insync.replicas", value=str(min(2, replicas)))],
+        )
+        give_up = self.world.loop.time() + START_S_MAX
+        code = None
+        while code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            holds(
+                self.world.loop.time() < give_up,
+                f"no topic could be made within {START_S_MAX} s: {code}",
+            )
+            try:
+                answer = await wire.call_any(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
+                code = ErrorCode(answer.topics[0].error_code)
+            except PeerError as e:
+                self.world.trace.event(f"create: {e}")
+            await pause(0.2)
+
+    def _start_clients(self) -> None:
+        world, trace = self.world, self.world.trace
+        for partition in range(PARTITIONS):
+            for i in range(2):
+                name = f"p{partition}{i}"
+                self.producers.append(
+                    Producer(
+                        self._wire(name), self.history, trace, world.random(name), TOPIC, partition
+                    )
+                )
+            name = f"l{partition}"
+            self.producers.append(
+                Producer(
+                    self._wire(name),
+                    self.history,
+                    trace,
+                    world.random(name),
+                    TOPIC,
+                    partition,
+                    idempotent=False,
+                )
+            )
+            for i in range(2):
+                name = f"c{partition}{i}"
+                consumer = Consumer(
+                    self._wire(name), self.history, trace, world.random(name), TOPIC, partition
+                )
+                consumer.again = 0.05 * i
+                self.consumers.append(consumer)
+        if self.rng.random() < 0.5:
+            self._make_members()
+        pause_s = self.rng.choice((0.05, 0.2, 0.5))
+        for producer in self.producers:
+            self.tasks.append(self._in_client(producer.wire, producer.run(pause_s)))
+        for consumer in self.consumers:
+            self.tasks.append(self._in_client(consumer.wire, consumer.run()))
+        for member in self.members:
+            self.tasks.append(self._in_client(member.wire, member.run()))
+
+    def _make_members(self) -> None:
+        kinds: tuple[tuple[str, type[ClassicMember | ConsumerMember]], ...] = (
+            ("g", ClassicMember),
+            ("h", ConsumerMember),
+        )
+        for group, kind in kinds:
+            for i in range(self.rng.randint(1, 3)):
+                name = f"{group}{i}"
+                rng = self.world.random(name)
+                self.members.append(
+                    kind(
+                        self._wire(name),
+                        self.groups,
+                        self.world.trace,
+                        rng,
+                        group,
+                        TOPIC,
+                        PARTITIONS,
+                    )
+                )
+
+    def _clients(self) -> list[Producer | Consumer | Member]:
+        return [*self.producers, *self.consumers, *self.members]
+
+    # -- waiting and judging -------------------------------------------------------------------
+
+    async def _until(
+        self, condition: Callable[[], bool], what: str | Callable[[], str], seconds: float
+    ) -> None:
+        give_up = self.world.loop.time() + seconds
+        while not condition():
+            self._check_running()
+            if self.world.loop.time() >= give_up:
+                waited_for = what if isinstance(what, str) else f"sync: {what()}"
+                raise Violation(f"waited {seconds} s in vain for {waited_for}")
+            await asyncio.sleep(0.05)
+        self._check_running()
+
+    def _check_running(self) -> None:
+        for task in self.tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise task.exception()  # type: ignore[misc]
+        holds(not self.world.broken, "; ".join(self.world.broken[:3]))
+
+    async def _recovered(self) -> None:
+        """Every machine serves, and every replica is in sync."""
+        machines = self.world.machines.values()
+        await self._until(
+            lambda: all(m.well for m in machines),
+            "all nodes to serve",
+            HEAL_S_MAX,
+        )
+        await self._until(
+            lambda: not self.observer.out_of_sync(),
+            self.observer.out_of_sync,
+            HEAL_S_MAX,
+        )
+
+    async def _judge(self) -> None:
+        """All is healed: writing and reading must work again, and everything must be there."""
+        await self._recovered()
+        before = {p: p.sent for p in self.producers}
+        rounds = {m: m.rounds for m in self.members}
+        await self._until(
+            lambda: all(p.sent > before[p] for p in self.producers),
+            "every producer to be acknowledged again",
+            HEAL_S_MAX,
+        )
+        await self._until(
+            lambda: all(m.rounds > rounds[m] for m in self.members),
+            "every member of a group to commit again",
+            HEAL_S_MAX,
+        )
+        for client in self._clients():
+            client.stopping = True
+        await self._until(lambda: not self.observer.unequal(), self.observer.unequal, HEAL_S_MAX)
+        self.observed = True
+        await asyncio.gather(*self.tasks)
+        self._check_running()
+        for consumer in self.consumers:
+            await self._in_client(consumer.wire, self._read_all(consumer))
+        self.history.check_complete()
+        self.observer.check_replicas()
+
+    async def _read_all(self, consumer: Consumer) -> None:
+        give_up = self.world.loop.time() + HEAL_S_MAX
+        end = None
+        consumer.offset = 0
+        while end is None or consumer.offset < end:
+            holds(self.world.loop.time() < give_up, f"{consumer.wire.name} cannot read to {end}")
+            if end is None:
+                end = await consumer.end_offset()
+            if end is None or not await consumer.fetch(max_wait_ms=10):
+                await pause(0.1)

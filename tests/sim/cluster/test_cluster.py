@@ -1,0 +1,62 @@
+"""A bounded number of seeds, the same seed twice, and bugs that the checks must find.
+
+`python -m tests.sim.cluster` runs more; `make sim SEEDS=n` as many as you like.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+MINUTES = 1.0
+CLUSTERS, SINGLES = 30, 10
+
+
+def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.sim.cluster", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("nodes", "seeds"), [(3, CLUSTERS), (1, SINGLES)])
+def test_seeds(nodes: int, seeds: int) -> None:
+    done = simulate("--nodes", str(nodes), "--seeds", str(seeds), "--minutes", str(MINUTES))
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_a_seed_gives_the_same_run_twice() -> None:
+    """Whatever the hashes of strings are."""
+    runs = [simulate("--seed", "8", "--any-hash", hash_seed=h) for h in ("1", "77")]
+    digests = [re.findall(r"digest ([0-9a-f]+)", run.stdout) for run in runs]
+    assert digests[0] == digests[1] != [], runs[0].stdout + runs[1].stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("mutant", "nodes", "seeds"),
+    [
+        ("no-fsync", 1, range(2)),
+        ("forgetful-sequences", 1, range(2)),
+        ("watermark-of-the-leader-alone", 3, range(3, 4)),
+    ],
+)
+def test_a_bug_is_found(mutant: str, nodes: int, seeds: range) -> None:
+    done = simulate(
+        "--mutant", mutant, "--nodes", str(nodes),
+        "--from", str(seeds.start), "--seeds", str(len(seeds)),
+    )  # fmt: skip
+    assert done.returncode == 1, f"nobody noticed {mutant}"
+    assert "FAILED: " in done.stdout
