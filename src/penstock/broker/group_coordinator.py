@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.broker")
 
 _HASH_MASK: Final = 0xFFFF_FFFF
+CREATION_WAIT_S: Final = 0.25
+"""How long a client that asks for a coordinator waits for the offsets topic to be created."""
 
 
 class GroupCoordinator:
@@ -86,12 +88,7 @@ class GroupCoordinator:
         first need.
         """
         if OFFSETS_TOPIC not in self._metadata.topics:
-            code = await self.make_topic()
-            if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise ApiError(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                    f"{OFFSETS_TOPIC} could not be created: {code.name}",
-                )
+            await self._begin_topic()
         index = self.partition_of(group_id)
         if index is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -102,6 +99,22 @@ class GroupCoordinator:
             )
         return leader
 
+    async def _begin_topic(self) -> None:
+        """Have the topic created, and wait a moment for it: what the client sends behind this
+        request must not wait for a controller that cannot be reached.
+        """
+        try:
+            code = await asyncio.wait_for(self.make_topic(), CREATION_WAIT_S)
+        except TimeoutError:
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created"
+            ) from None
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{OFFSETS_TOPIC} could not be created: {code.name}",
+            )
+
     async def make_topic(self) -> ErrorCode:
         """Create the offsets topic once, however many ask for it meanwhile."""
         if self._creating is None:
@@ -111,11 +124,12 @@ class GroupCoordinator:
 
     def offsets_topic(self) -> CreatableTopic:
         """The offsets topic as it is to be created."""
-        live = sum(not broker.fenced for broker in self._metadata.brokers.values())
+        # Also those that are down at the moment: they will be back, the topic stays as it is made.
+        brokers = len(self._metadata.brokers)
         return CreatableTopic(
             name=OFFSETS_TOPIC,
             num_partitions=self._config.offsets_topic_num_partitions,
-            replication_factor=min(self._config.offsets_topic_replication_factor, live),
+            replication_factor=min(self._config.offsets_topic_replication_factor, brokers),
             configs=[
                 CreatableTopicConfig(name=name, value=value)
                 for name, value in (

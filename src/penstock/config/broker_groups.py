@@ -23,7 +23,7 @@ class OffsetsTopicSettings:
         SettingType.SHORT,
         3,
         "How many replicas the partitions of `__consumer_offsets` get when it is created; as many "
-        "as there are live brokers where those are fewer.",
+        "as there are brokers where those are fewer.",
         rule=at_least(1),
         importance=Importance.HIGH,
     )
