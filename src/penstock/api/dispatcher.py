@@ -68,7 +68,7 @@ class Dispatcher:
         except BadHeader as e:
             connection.refuse(str(e))
             return
-        if api.key not in self.serves:
+        if self.serves is not EVERYTHING and api.key not in self.serves:
             connection.abort()
             return
         exchange = Exchange(connection, api.key, version, correlation_id, received_ns)

@@ -36,6 +36,23 @@ TOPIC_OPERATIONS = sum(1 << op for op in (3, 4, 5, 6, 7, 8, 10, 11))
 def metadata(
     broker: Broker, request: Request[MetadataRequest]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
+    if broker.suspicions:
+        return _answer_when_settled(broker, request)
+    return _answer(broker, request)
+
+
+async def _answer_when_settled(
+    broker: Broker, request: Request[MetadataRequest]
+) -> MetadataResponse:
+    """A broker seems to have died just now: its partitions are about to have other leaders."""
+    await broker.suspicions.settle()
+    answer = _answer(broker, request)
+    return answer if isinstance(answer, MetadataResponse) else await answer
+
+
+def _answer(
+    broker: Broker, request: Request[MetadataRequest]
+) -> MetadataResponse | Awaitable[MetadataResponse]:
     body = request.body
     if body.topics is None or (not body.topics and request.version < NULL_TOPICS_FROM):
         topics = [_topic(broker, t, request) for t in broker.metadata.topics.values()]

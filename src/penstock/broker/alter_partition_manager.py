@@ -37,8 +37,16 @@ Call = Callable[[Any], Awaitable[Any]]
 
 
 class AlterPartitionManager:
-    def __init__(self, node_id: int, broker_epoch: Callable[[], int], call: Call) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        broker_epoch: Callable[[], int],
+        call: Call,
+        run_woken: Callable[[], None],
+    ) -> None:
+        """`run_woken` answers fetches that became answerable."""
         self._node_id = node_id
+        self._run_woken = run_woken
         self._broker_epoch = broker_epoch
         self._call = call
         self._loop = asyncio.get_running_loop()
@@ -142,6 +150,16 @@ class AlterPartitionManager:
             if answer is None:
                 answer = ResponsePartitionData(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
             self._take_answer(partition, change, answer)
+        self._run_woken()
+
+    def _ask_again(self, partition: Partition, change: IsrChange) -> None:
+        if partition.leader is not None and partition.leader.pending is change:
+            self.submit(partition, change)
+
+    def _look_again(self, partition: Partition) -> None:
+        if not self._stopped:
+            partition.look_around()
+            self._run_woken()
 
     def _take_answer(
         self, partition: Partition, change: IsrChange, answer: ResponsePartitionData
@@ -149,9 +167,9 @@ class AlterPartitionManager:
         if answer.error_code:
             self.failures_total += 1
             if partition.isr_refused(change, answer.error_code):
-                self._loop.call_later(RETRY_PAUSE_S, self.submit, partition, change)
+                self._loop.call_later(RETRY_PAUSE_S, self._ask_again, partition, change)
             else:
-                self._loop.call_later(REFUSED_PAUSE_S, partition.look_around)
+                self._loop.call_later(REFUSED_PAUSE_S, self._look_again, partition)
             return
         if change.expands:
             self.expands_total += 1

@@ -28,6 +28,7 @@ from penstock.broker.replica_fetcher import FetcherEnvironment
 from penstock.broker.replica_manager import ReplicaManager
 from penstock.broker.replication import Replication
 from penstock.broker.replication_quota import ReplicationQuota, on_follower, on_leader
+from penstock.broker.suspicions import Suspicions
 from penstock.client.peers import Peers
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
@@ -118,6 +119,10 @@ class Broker:
             run_woken=self._run_woken,
         )
         self.replication: Replication | None = None
+        self.suspicions = Suspicions(
+            self.metadata, lambda: self.config.inter_broker_listener, self.node_id
+        )
+        peers.on_lost = self.suspicions.connection_lost
         quorum.metadata.on_committed(self.apply)
 
     def start_replication(self) -> None:
@@ -269,6 +274,7 @@ class Broker:
         self.replicas.apply(delta)
         self.groups.lead(delta)
         self.fetcher.run_woken()
+        self.suspicions.apply(delta)
 
     def take_dynamic_settings(self) -> None:
         image = self.metadata
@@ -295,6 +301,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Finish what is in flight; the logs are closed by their owner."""
+        self.suspicions.stop()
         if self.replication is not None:
             await self.replication.stop()
         await self.groups.stop()

@@ -34,6 +34,7 @@ from penstock.wire.schema import Message
 R = TypeVar("R")
 
 CALL_TIMEOUT_S = 30.0
+ATTEMPT_TIMEOUT_S = 5.0
 RETRY_S = 0.05
 """How long to wait for another controller before the same one is tried again."""
 
@@ -109,16 +110,23 @@ class ControllerAccess:
 
     # -- asking --------------------------------------------------------------------------------
 
-    async def call(self, request: Message, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+    async def call(
+        self,
+        request: Message,
+        timeout_s: float = CALL_TIMEOUT_S,
+        attempt_s: float = ATTEMPT_TIMEOUT_S,
+    ) -> Any:
         """The active controller's response; `ApiError` when it could not be had in time.
 
-        A request whose answer was lost is sent again: it may be carried out twice.
+        A request whose answer was lost, or has not come after `attempt_s`, is sent again over a new
+        connection: it may be carried out twice.
         """
         deadline = self._loop.time() + timeout_s
         reason = "no active controller is known"
         while True:
             try:
-                response = await self._attempt(request, deadline - self._loop.time())
+                left_s = deadline - self._loop.time()
+                response = await self._attempt(request, min(attempt_s, left_s))
                 if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                     return response
             except PeerError as e:

@@ -110,7 +110,8 @@ class ControllerSeat:
         if records:
             committed = self._append(active, records)
             active.arm()
-            await committed
+            # Who gives up waiting must not take those with it who wait for the same records.
+            await asyncio.shield(committed)
         else:
             active.arm()
             if self._waiters:

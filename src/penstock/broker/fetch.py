@@ -140,6 +140,8 @@ class Fetcher:
             self._read_and_answer(fetch, looks.looks)
         else:
             fetch.park(self._loop, looks.looks)
+        if self.woken:
+            self.run_woken()  # a follower's request may have committed what others wait for
 
     def answer(self, fetch: FetchInFlight) -> None:
         """Answer with what is there now."""

@@ -95,6 +95,7 @@ class _Turn:
     """The answers that wait for the records of one loop turn to be committed."""
 
     __slots__ = ("_driver", "end_offset", "replies", "timer")
+    outlives_leadership = False
 
     def __init__(self, driver: GroupShardDriver) -> None:
         self._driver = driver

@@ -35,6 +35,8 @@ from penstock.wire.messages.broker_registration import (
 log = logging.getLogger("penstock.broker")
 
 NO_EPOCH = -1
+HEARTBEATS_PER_SESSION_MIN = 3
+"""A heartbeat that gets no answer is tried again so often before the session is over."""
 EAGER_S = 0.02
 """The pause between heartbeats while something waits for one."""
 REGISTRATION_RETRY_S = 0.1
@@ -163,7 +165,9 @@ class BrokerLifecycle:
             cordoned_log_dirs=self._cordoned(),
         )
         timeout_s = config.broker_session_timeout_ms / 1000
-        response: BrokerHeartbeatResponse = await self._controller.call(request, timeout_s)
+        response: BrokerHeartbeatResponse = await self._controller.call(
+            request, timeout_s, timeout_s / HEARTBEATS_PER_SESSION_MIN
+        )
         if response.error_code:
             raise ApiError(ErrorCode(response.error_code), "from the controller")
         if not response.is_fenced and self.state is BrokerState.RECOVERY:

@@ -49,6 +49,7 @@ log = logging.getLogger("penstock.broker")
 
 ACKS_ALL = -1
 NO_LEADER = -1
+MOVED = "another broker leads now"
 
 
 class Role(Enum):
@@ -80,6 +81,7 @@ class Partition:
         "_append_waiters",
         "_deletion_waiters",
         "_env",
+        "_undecided",
         "counters",
         "durable_offset",
         "flush_wanted",
@@ -131,6 +133,8 @@ class Partition:
         self.follower_readers: dict[FetchPartition, None] = {}
         """Followers' fetches, which are told when the log's end moves."""
         self._append_waiters = AppendWaiters(self)
+        self._undecided = AppendWaiters(self)
+        """Producers that wait for what was appended under an earlier leadership of this node."""
         self._deletion_waiters = DeletionWaiters()
         self.leader: Leader | None = None
         self.follower: Follower | None = None
@@ -218,6 +222,10 @@ class Partition:
         leader = self.leader
         if leader is None or len(self.registration.replicas) == 1:
             self._lead()
+        elif self.leader_epoch > leader.leader_epoch + 1:
+            # Others led in between, and the followers may have cut their logs to fit theirs: what
+            # they had fetched from here counts no more.
+            self._lead()
         else:
             leader.begin_epoch(self.registration, self._env.clock.now_ms())
         self.wake_all()
@@ -238,7 +246,11 @@ class Partition:
             self.follower = Follower(self.leader_id, self.leader_epoch, self._env.backoff_max_ms())
 
     def _resign(self) -> None:
-        self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads now")
+        # What a producer waits for may be in the next leader's log. To say that this is not the
+        # leader would tell it that nothing was written, and it might send the same messages in
+        # other batches. So it waits for the fate of what it sent: committed after all, or cut.
+        self._append_waiters.hand_over(self._undecided)
+        self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
         self._begin_following()
         self.wake_all()
 
@@ -285,8 +297,11 @@ class Partition:
             self.durable_offset = log.log_end_offset
         if self.role is _LEADER:
             self._advance()
-        elif self._append_waiters:
+            return
+        if self._append_waiters:
             self._append_waiters.acknowledge(self.acknowledges)
+        if self._undecided:
+            self._undecided.acknowledge(self.acknowledges)
 
     def flushed(self, offset: int) -> None:
         """The flusher has made everything below `offset` durable."""
@@ -301,6 +316,7 @@ class Partition:
         """
         self.flush_wanted = self.log.health.for_good
         self._fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        self._undecided.fail(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def _advance(self) -> None:
         leader = self.leader
@@ -320,11 +336,20 @@ class Partition:
     def _commit(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
         self.log.update_high_watermark(high_watermark)
+        if self._undecided:
+            self._undecided.acknowledge(self.acknowledges)
         if self.readers:
             self._tell(self.readers)
         if self.follower_readers:
+            # Told with the next answer: a follower is woken for it only if it may have led what is
+            # now committed, and producers wait for its word.
+            leader = self.leader
+            inherited = leader is not None and high_watermark <= leader.epoch_start_offset
             for reader in list(self.follower_readers):
-                reader.touch()  # told with the next answer: a follower is not woken for it
+                fetch = reader.touch()
+                if inherited and fetch is not None:
+                    fetch.overdue = True
+                    self.woken[fetch] = None
 
     def _tell(self, readers: dict[FetchPartition, None]) -> None:
         bytes_in = self.log.bytes_in
@@ -425,7 +450,7 @@ class Partition:
         log_ = self.log
         if records:
             self._make_room_for(records)
-            log_.append_as_follower(records)
+            log_.append_as_follower(records, self.leader_epoch)
             self.settle()
         committed = min(step.high_watermark, log_.log_end_offset)
         if committed > self.high_watermark:
@@ -448,6 +473,7 @@ class Partition:
     def start_anew(self, offset: int) -> None:
         """Drop everything and begin at `offset`."""
         self.log.truncate_fully_and_start_at(offset)
+        self._undecided.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
         self._cut()
 
     def _cut(self) -> None:
@@ -455,6 +481,7 @@ class Partition:
         self.durable_offset = min(self.durable_offset, end)
         self.high_watermark = max(min(self.high_watermark, end), self.log.log_start_offset)
         self.log.update_high_watermark(self.high_watermark)
+        self._undecided.fail_beyond(end, ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
         self.wake_all()
 
     # -- waiting -------------------------------------------------------------------------------
@@ -464,11 +491,14 @@ class Partition:
         return end_offset <= reached
 
     def wait_for(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
-        self._append_waiters.add(end_offset, acks, waiter)
+        # What was staged before leadership was lost may be written after it.
+        late = self.role is Role.FOLLOWER and waiter.outlives_leadership
+        (self._undecided if late else self._append_waiters).add(end_offset, acks, waiter)
 
     def close(self, code: ErrorCode, message: str) -> None:
         """The partition leaves this node: nobody may go on waiting for it."""
         self._fail_waiters(code, message)
+        self._undecided.fail(code, message)
         self.wake_all()
         for readers in (self.readers, self.follower_readers):
             for reader in list(readers):

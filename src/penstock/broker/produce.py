@@ -62,6 +62,7 @@ class ProduceInFlight:
         "staged",
         "timeout_ms",
     )
+    outlives_leadership = True
 
     def __init__(self, exchange: Exchange, acks: int, timeout_ms: int, hints: LeaderHints) -> None:
         self.exchange = exchange

@@ -26,7 +26,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from penstock.base.clock import Clock, Rng
-from penstock.base.errors import ApiError, ErrorCode, StorageError, invariant
+from penstock.base.errors import (
+    ApiError,
+    ErrorCode,
+    InvariantBroken,
+    StorageError,
+    invariant,
+)
 from penstock.broker.committed_metadata import CommittedMetadata
 from penstock.broker.controller_seat import ControllerSeat
 from penstock.broker.metadata_log import MetadataLog
@@ -202,7 +208,12 @@ class QuorumDriver:
 
     def _work(self) -> None:
         while self._inbox and not self._busy and self.failure is None:
-            self._perform(deque(self._inbox.popleft()(self.now_ms())))
+            try:
+                effects = deque(self._inbox.popleft()(self.now_ms()))
+            except InvariantBroken as e:
+                self.fail(e)
+                raise
+            self._perform(effects)
         if self._busy or self.failure is not None:
             return
         self._arm()
@@ -223,6 +234,10 @@ class QuorumDriver:
                     return
         except StorageError as e:
             self.fail(e)
+        except Exception as e:
+            # Half of them are done: nothing that comes after could rely on anything.
+            self.fail(e)
+            raise
         self._busy = False
 
     def _waited(self, done: asyncio.Future[None], effects: deque[Effect | Then]) -> None:

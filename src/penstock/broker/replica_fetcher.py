@@ -340,6 +340,8 @@ class ReplicaFetcher:
 class _Durability:
     """Waits until what was appended is on disk."""
 
+    outlives_leadership = False
+
     def __init__(self, partitions: list[Partition]) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._left = len(partitions)

@@ -28,7 +28,9 @@ class Replication:
         """`call` sends a request to the active controller."""
         self._replicas = replicas
         self._env = env
-        self.isr_changes = AlterPartitionManager(env.node_id, self._broker_epoch, call)
+        self.isr_changes = AlterPartitionManager(
+            env.node_id, self._broker_epoch, call, env.run_woken
+        )
         self._loop = asyncio.get_running_loop()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._placed: dict[Partition, ReplicaFetcher] = {}

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 class AppendWaiter(Protocol):
     """Who waits for appended records to be durable or committed."""
 
+    @property
+    def outlives_leadership(self) -> bool:
+        """Whether the wait goes on when another broker leads."""
+
     def partition_done(self) -> None:
         """They are."""
 
@@ -47,6 +51,18 @@ class AppendWaiters:
         waiting = self._waiting
         while waiting and acknowledges(waiting[0][0], waiting[0][1]):
             waiting.popleft()[2].partition_done()
+
+    def hand_over(self, undecided: AppendWaiters) -> None:
+        """Leadership is lost: move those who wait on for its outcome."""
+        waiting, self._waiting = self._waiting, deque()
+        for entry in waiting:
+            (undecided if entry[2].outlives_leadership else self)._waiting.append(entry)
+
+    def fail_beyond(self, end_offset: int, code: ErrorCode, message: str) -> None:
+        """The log was cut back: tell those who wait for what is gone."""
+        waiting = self._waiting
+        while waiting and waiting[-1][0] > end_offset:
+            waiting.pop()[2].partition_failed(self._partition, code, message)
 
     def fail(self, code: ErrorCode, message: str, acks: int | None = None) -> None:
         """Tell all, or all who asked for `acks`, that they wait in vain."""

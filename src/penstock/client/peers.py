@@ -68,9 +68,9 @@ class Peers:
     def __init__(
         self, client_id: str, on_lost: Callable[[Address, Channel], None] | None = None
     ) -> None:
-        """`on_lost` is told of every connection that broke, not of those closed here."""
+        self.on_lost = on_lost
+        """Told of every connection that broke, not of those closed here."""
         self._client_id = client_id
-        self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._links: dict[tuple[Address, Channel], _Link] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -140,8 +140,8 @@ class Peers:
             if link is None or link.connection is not connection:
                 return  # closed here
             link.connection = None
-            if self._on_lost is not None and not self._stopped:
-                self._on_lost(connection.address, channel)
+            if self.on_lost is not None and not self._stopped:
+                self.on_lost(connection.address, channel)
 
         return lost
 

@@ -30,6 +30,7 @@ from penstock.log.epoch_cache import LeaderEpochFileCache
 from penstock.log.flush import FlushTask, flush_is_due, flush_task
 from penstock.log.health import WriteHealth
 from penstock.log.index import AbortedTxn
+from penstock.log.limits import RELATIVE_OFFSET_MAX
 from penstock.log.log_segments import LogSegments
 from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
 from penstock.log.roll import RollPolicy
@@ -191,8 +192,14 @@ class Log:
         self.write_staged()
         return info
 
-    def append_as_follower(self, buf: bytes | memoryview) -> None:
-        """Append batches that carry their offsets and leader epochs already."""
+    def append_as_follower(
+        self, buf: bytes | memoryview, leader_epoch: int | None = None
+    ) -> None:
+        """Append batches that carry their offsets and leader epochs already.
+
+        `leader_epoch` is that of the leader who sent them: it cannot have later ones. They come
+        where it lost its leadership, and cut and filled its log anew, while it was being read.
+        """
         self._expect_nothing_staged()
         self._now_ms = now_ms = self._env.clock.now_ms()
         if self.health.failure is not None:
@@ -203,6 +210,11 @@ class Log:
             if header.base_offset < end:
                 raise CorruptRecord(
                     f"{self.name}: a batch at offset {header.base_offset} follows offset {end - 1}"
+                )
+            if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
+                raise CorruptRecord(
+                    f"{self.name}: a leader of epoch {leader_epoch} sent offset "
+                    f"{header.base_offset} of epoch {header.partition_leader_epoch}"
                 )
             end = header.last_offset + 1
         try:
@@ -251,14 +263,16 @@ class Log:
 
     def _write_rolling(self) -> None:
         """Write batch by batch, rolling where one does not fit: rare, so plain, not quick."""
-        policy = self._roll_policy
+        policy, end = self._roll_policy, self.log_end_offset
         for i, batch in enumerate(self._staged.batches):
             last_offset, size, timestamp = batch
             pair = self._staged.buffers[2 * i : 2 * i + 2]
             base_offset = int.from_bytes(pair[0][:8], "big")
             if not policy.fits(self.segments.active, size, timestamp, last_offset, self._now_ms):
-                self._roll_at(base_offset)
+                # Segments follow each other without a gap, also where batches do not.
+                self._roll_at(end if last_offset - end <= RELATIVE_OFFSET_MAX else base_offset)
             self.segments.active.append(pair, size, [batch], base_offset, policy.index_interval)
+            end = last_offset + 1
 
     def _write_failed(self, error: Exception) -> StorageError:
         """Forget what was staged and cut back what was written of it."""
@@ -438,6 +452,9 @@ class Log:
         self._expect_nothing_staged()
         if offset < self.log_end_offset:
             self._cut(truncation.truncate_to, offset)
+        else:
+            # A leader epoch may have begun here and brought no record: it is not in this log.
+            self.epochs.truncate_from_end(self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at `offset`."""

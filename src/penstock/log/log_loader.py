@@ -161,12 +161,18 @@ class _Loader:
     def _recover(
         self, segments: LogSegments, producers: ProducerStateManager, epochs: LeaderEpochFileCache
     ) -> None:
-        """Check everything from the recovery point on; nothing is kept behind a torn end."""
+        """Check everything from the recovery point on; nothing is kept behind a torn end.
+
+        A segment that ends before the next one begins has lost its end: only compaction leaves such
+        gaps, and it sees to it that the recovery point is beyond them.
+        """
         unflushed = segments.from_offset(self.recovery_point)
         torn = False
         checked = cut = 0
+        end = max(self.recovery_point, unflushed[0].base_offset) if unflushed else 0
         for segment in unflushed:
-            if torn:
+            if torn or segment.base_offset > end >= self.recovery_point:
+                torn = True
                 self._drop(segments, segment, producers)
                 continue
             check = SegmentRecovery(
@@ -177,6 +183,8 @@ class _Loader:
                 self.config.index_interval_bytes,
             )
             if segment is unflushed[0]:
+                # The data says it: a truncation that is not on the disk may have changed them.
+                epochs.truncate_from_end(check.next_offset)
                 self._load_producers(producers, segments, check.next_offset)
             producers.end_offset = max(producers.end_offset, check.next_offset)
             self._put_off_if_full(partial(producers.take_snapshot, check.next_offset))
@@ -184,7 +192,7 @@ class _Loader:
             check.run()
             cut += check.cut_bytes
             producers.end_offset = max(producers.end_offset, check.next_offset)
-            torn = check.cut_bytes > 0
+            torn, end = check.cut_bytes > 0, check.next_offset
             if check.broken is not None and segment is unflushed[-1]:
                 self.broken = check.broken
             closed = segment is not unflushed[-1]

@@ -58,7 +58,7 @@ class SegmentRecovery:
             segment.reset_indexes()
         for data, header, why in self._batches(position):
             if header is None or not self._plausible(header):
-                self._stop(position, why or "offsets do not follow those before")
+                self._stop(position, why or "its offset or epoch does not follow those before")
                 break
             if why is not None:
                 if self.next_offset >= self.recovery_point:
@@ -72,8 +72,11 @@ class SegmentRecovery:
             position += header.size
 
     def _plausible(self, header: BatchHeader) -> bool:
+        # Epochs never go down: behind a write that reached the disk may lie what a truncation that
+        # did not reach it had cut off.
         return (
             header.base_offset >= self.next_offset
+            and header.partition_leader_epoch >= self.epochs.latest_epoch
             and 0 <= header.last_offset_delta <= RELATIVE_OFFSET_MAX
             and header.last_offset - self.segment.base_offset <= RELATIVE_OFFSET_MAX
         )

@@ -101,6 +101,7 @@ class Compaction:
         cuts = compacted.cuts
         try:
             result = await self._cleaner.clean(job)
+            await self._make_sure(compacted, result.end_offset)
         finally:
             compacted.cleaning = False
         if compacted.dir != job.directory or compacted.cuts != cuts:
@@ -122,6 +123,16 @@ class Compaction:
                 "bytes": f"{result.bytes_before}->{result.bytes_after}",
             },
         )
+
+    async def _make_sure(self, compacted: Log, end_offset: int) -> None:
+        """Have the recovery point on disk beyond what was cleaned.
+
+        Above it a gap between segments is a loss to recovery; compaction leaves gaps.
+        """
+        if compacted.recovery_point < end_offset:
+            self._broker.write_turn()
+            compacted.flush()
+        await asyncio.to_thread(self._broker.logs.checkpoint_task())
 
     def _swap_in(self, compacted: Log, result: CleanResult) -> None:
         self._broker.write_turn()

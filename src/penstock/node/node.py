@@ -54,7 +54,7 @@ log = logging.getLogger("penstock.node")
 
 STOP_GRACE_S = 10.0
 BECOME_VOTER_S_MAX = 5.0
-BECOME_VOTER_LOOK_S = 0.02
+LOOK_S = 0.02
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
 
@@ -168,6 +168,8 @@ class Node:
         broker.groups.start(broker.logs.partitions())
         await self._become_voter(broker.quorum)
         await lifecycle.run()
+        while self._is_fenced():
+            await asyncio.sleep(LOOK_S)  # the controller knows already, this node in a moment
 
     async def _become_voter(self, driver: QuorumDriver) -> None:
         """Give a node that is to vote the time to join: ready then means that it counts."""
@@ -176,7 +178,7 @@ class Node:
             if asyncio.get_running_loop().time() >= deadline:
                 log.warning("this node is not a voter of the quorum yet; it goes on asking")
                 return
-            await asyncio.sleep(BECOME_VOTER_LOOK_S)
+            await asyncio.sleep(LOOK_S)
 
     def _begin_duties(self, broker: Broker, metrics: NodeMetrics) -> None:
         self._compaction = Compaction(broker, metrics.cleaner)

@@ -18,6 +18,10 @@ from penstock.raft.types import NEVER_MS, OffsetAndEpoch
 from penstock.raft.voters import VoterSet
 from penstock.wire.messages.fetch_snapshot import FetchSnapshotResponse
 
+LOAD_MS_MAX = 60_000
+"""How long a fetched snapshot may take to be read. There is no fetching meanwhile, so the leader is
+not heard from; a follower that gave it up after the fetch timeout would begin anew for ever."""
+
 
 def on_snapshot_response(
     core: Core, sent: Sent, response: FetchSnapshotResponse, now_ms: int
@@ -55,6 +59,7 @@ def on_snapshot_response(
     state.position += len(chunk)
     if state.position >= part.size:
         state.loading = True
+        role.timeout_ms = now_ms + LOAD_MS_MAX
         core.effects.append(LoadSnapshot(snapshot_id))
     else:
         role.fetch_ms = now_ms
@@ -95,6 +100,7 @@ def on_loaded(
         core.effects.append(Committed(snapshot_id.offset))
     role.snapshot = None
     role.fetch_ms = now_ms
+    role.timeout_ms = now_ms + core.fetch_timeout_ms()
 
 
 def on_load_failed(core: Core, now_ms: int) -> None:
@@ -104,6 +110,7 @@ def on_load_failed(core: Core, now_ms: int) -> None:
     if isinstance(role, Follower) and wanted is not None and wanted.loading:
         role.snapshot = None
         role.fetch_ms = now_ms + core.config.retry_backoff_ms
+        role.timeout_ms = now_ms + core.fetch_timeout_ms()
 
 
 def on_written(core: Core, snapshot_id: OffsetAndEpoch) -> None:

@@ -36,6 +36,9 @@ def end_of_epoch(log: LeaderLog, leader_epoch: int, epoch: int) -> tuple[int, in
     if 0 <= latest < epoch < leader_epoch:
         # Nothing was written since: the present epoch begins where the log ends.
         return latest, log.log_end_offset
+    if log.log_start_offset == log.log_end_offset and 0 <= epoch < leader_epoch:
+        # Nothing is kept, of no epoch: all that was written before ended where the log begins.
+        return epoch, log.log_end_offset
     return log.epoch_end_offset(epoch)
 
 

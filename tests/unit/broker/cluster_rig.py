@@ -27,6 +27,7 @@ class Nodes:
         self.addresses = {i: Address("127.0.0.1", free_port()) for i in range(1, count + 1)}
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
         self.running: dict[int, Node] = {}
+        self.lost: list[Node] = []
         self.peers: list[PeerConnection] = []
 
     def make(self, node_id: int) -> Node:
@@ -48,6 +49,20 @@ class Nodes:
 
     async def stop(self, node_id: int) -> None:
         await self.running.pop(node_id).stop()
+
+    async def lose(self, node_id: int) -> None:
+        """To the others it is as if the process had died; what is left of it is stopped later."""
+        node = self.running.pop(node_id)
+        self.lost.append(node)
+        assert node._lifecycle is not None
+        node._lifecycle.stop()
+        for server in node._servers:
+            assert server._server is not None
+            server._server.close()
+            for connection in list(server.connections):
+                connection.abort()
+        assert node._peers is not None
+        node._peers.close()
 
     def broker(self, node_id: int) -> Broker:
         broker = self.running[node_id]._broker
@@ -92,6 +107,7 @@ async def nodes(root: Path, count: int = 3, **settings: str) -> AsyncIterator[No
     finally:
         for peer in made.peers:
             peer.close()
-        for node in made.running.values():
+        left = [*made.running.values(), *made.lost]
+        for node in left:
             node.hurry()
-        await asyncio.gather(*(node.stop() for node in made.running.values()))
+        await asyncio.gather(*(node.stop() for node in left))

@@ -8,6 +8,7 @@ answers AlterPartition by the controller's rules of epochs.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from penstock.api import handlers
 from penstock.api.dispatcher import EVERYTHING, Dispatcher
 from penstock.base.clock import SystemClock, SystemRng
 from penstock.base.errors import ErrorCode
+from penstock.broker.alter_partition_manager import AlterPartitionManager
 from penstock.broker.broker import Broker
 from penstock.broker.partition import Partition
 from penstock.client.peers import Peers
@@ -134,6 +136,11 @@ class Actor:
     def opened(self, index: int = 0) -> Partition | None:
         return self.broker.replicas._hosted.get(TOPIC_ID, {}).get(index)
 
+    @property
+    def isr_changes(self) -> AlterPartitionManager:
+        assert self.broker.replication is not None
+        return self.broker.replication.isr_changes
+
     async def peer(self) -> Peer:
         reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 26)
         return Peer(reader, writer, None)  # type: ignore[arg-type]
@@ -161,8 +168,6 @@ class Actor:
         for log in self.logs.opened():
             log.release()
         self.logs._logs.clear()
-        import os
-
         os.close(self.logs._lock_fd)
 
 

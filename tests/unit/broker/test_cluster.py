@@ -14,7 +14,7 @@ from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.wire.messages.envelope import EnvelopeRequest
-from penstock.wire.messages.metadata import MetadataRequest
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.wire.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
 from unit.broker.cluster_rig import Nodes, nodes
@@ -78,6 +78,32 @@ def test_a_broker_that_was_forgotten_registers_again(tmp_path: Path) -> None:
                 return broker is not None and broker.epoch > before and not broker.fenced
 
             await until(back)
+
+    run(test)
+
+
+@pytest.mark.parametrize("controller_too", [False, True])
+def test_who_asks_right_after_a_death_is_told_the_new_leaders(
+    tmp_path: Path, controller_too: bool
+) -> None:
+    """Sessions last longer than the test: it is the refused knock that tells."""
+
+    async def test() -> None:
+        async with nodes(tmp_path, broker_session_timeout_ms="60000") as cluster:
+            await cluster.create(1, "t")
+            await cluster.all_know("t")
+            lost = cluster.controller if controller_too else cluster.others[0]
+            asked = next(i for i in cluster.running if i != lost)
+            image = cluster.broker(asked).metadata
+            await until(lambda: all(len(p.isr) == 3 for p in image.topics["t"].partitions))
+            peer = await cluster.peer(asked)
+            await cluster.lose(lost)
+            await until(lambda: cluster.broker(asked).suspicions)
+            answer = await peer.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+            [topic] = answer.topics
+            assert [p.error_code for p in topic.partitions] == [0, 0, 0]
+            assert lost not in {p.leader_id for p in topic.partitions}
+            assert lost not in {broker.node_id for broker in answer.brokers}
 
     run(test)
 

@@ -544,3 +544,24 @@ def test_ids_are_given_in_the_node_as_by_the_manager(tmp_path: Path) -> None:
         assert len(seen) == 6
 
     run(test)
+
+
+def test_who_waits_for_anothers_records_hears_that_the_leadership_is_lost(tmp_path: Path) -> None:
+    async def test() -> None:
+        metadata = await Metadata(tmp_path).begin()
+        active = metadata.driver.seat.active
+        assert active is not None
+        topics = [CreatableTopic(name="a", num_partitions=1, replication_factor=1)]
+        with metadata.held():
+            # What the controller decides by itself is given up with the leadership.
+            active._spawn(active._decide(lambda c: c.create_topics(CreateTopicsRequest(topics=topics))))
+            await until(lambda: bool(metadata.driver.seat._waiters))
+            reads = asyncio.create_task(metadata.submit(lambda c: ([], None)))
+            await asyncio.sleep(0)
+            metadata.driver.event(metadata.driver.quorum.resign)
+            with pytest.raises(ApiError) as refused:
+                await reads
+        assert refused.value.code == ErrorCode.NOT_CONTROLLER
+        metadata.stop()
+
+    run(test)

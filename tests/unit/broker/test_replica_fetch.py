@@ -155,6 +155,24 @@ def test_an_old_epoch_is_fenced_and_the_new_leader_named(tmp_path: Path) -> None
     run(test)
 
 
+def test_a_consumer_is_woken_by_the_commit(tmp_path: Path) -> None:
+    """The follower's request commits, and nothing else happens afterwards."""
+
+    async def test() -> None:
+        async with staged(tmp_path, 1, 2, replica_fetch_wait_max_ms="20000") as stage:
+            topic = stage.topic(1, 2)
+            peer, reader = await stage.actors[1].peer(), await stage.actors[1].peer()
+            await peer.produce(topic)
+            for offset in range(1, 4):
+                waiting = asyncio.create_task(ask_one(reader, topic, offset, max_wait_ms=LONG_MS))
+                await until(lambda: stage.actors[1].partition().readers)
+                await peer.produce(topic)
+                async with asyncio.timeout(2):
+                    assert len(heads((await waiting).records)) == 1
+
+    run(test)
+
+
 # -- reading from followers ------------------------------------------------------------------------
 
 
@@ -221,7 +239,7 @@ def test_a_throttled_replica_catches_up_slowly_until_it_may_go_on(
     async def test() -> None:
         rate = {f"{side}_replication_throttled_rate": "100000"}
         async with staged(tmp_path, 1, 2, **rate) as stage:
-            replicas = {f"{side}_replication_throttled_replicas": "0:1,0:2"}
+            replicas: Any = {f"{side}_replication_throttled_replicas": "0:1,0:2"}
             topic = stage.topic(1, 2, **replicas)
             peer = await stage.actors[1].peer()
             await peer.produce(topic)

@@ -147,6 +147,11 @@ def test_a_follower_keeps_offsets_epochs_and_gaps(box: Any) -> None:
     with pytest.raises(CorruptRecord):
         box.log.append_as_follower(pieces[1][:-1])
     assert box.log.log_end_offset == 10
+    later = build_batch([Record(0, 1, None, b"c")], base_offset=10, partition_leader_epoch=6)
+    with pytest.raises(CorruptRecord, match="leader of epoch 5 sent offset 10 of epoch 6"):
+        box.log.append_as_follower(later, 5)
+    box.log.append_as_follower(later, 6)
+    assert box.log.log_end_offset == 11
 
 
 def test_more_in_one_append_than_a_segment_holds_is_refused(new_box: Any) -> None:

@@ -84,6 +84,39 @@ def test_segments_behind_a_torn_one_go(new_box: Any) -> None:
     assert box.append().first_offset == middle + 4
 
 
+def test_segments_behind_one_that_lost_its_end_go(new_box: Any) -> None:
+    """A loss of power may take the end of one segment and leave the next one whole."""
+    box = filled(new_box, 9, segment_bytes=350)
+    middle = box.log.segments[1].base_offset
+    size = box.path(0, ".log").stat().st_size
+    box.log.release()
+    os.truncate(box.path(0, ".log"), size * 2 // 3)
+    log = box.crash(recovery_point=0)
+    assert 0 < log.log_end_offset < middle
+    assert sorted(box.values()) == list(range(log.log_end_offset))
+    assert len(log.segments) == 1
+
+
+def test_what_a_lost_truncation_had_cut_off_is_known_by_its_epoch(new_box: Any) -> None:
+    """The log was cut and written anew in another epoch; the disk kept some of the old data."""
+    box = new_box()
+    for value in (b"shared", b"old", b"older"):
+        box.append(value, epoch=0)
+    old = box.path(0, ".log").read_bytes()
+    last = len(old) - box.log.read(2, 1 << 20, up_to_offset=3).size
+    box.log.truncate_to(1)
+    box.append(b"new", epoch=1)
+    new = box.path(0, ".log").read_bytes()
+    box.log.release()
+    box.path(0, ".log").write_bytes(old)
+    assert box.crash(recovery_point=0).epochs.latest_epoch == 0
+    box.log.release()
+    box.path(0, ".log").write_bytes(new + old[last:])
+    log = box.crash(recovery_point=0)
+    assert (log.log_end_offset, log.epochs.latest_epoch) == (2, 1)
+    assert box.values() == {0: b"shared", 1: b"new"}
+
+
 def test_only_what_lies_above_the_recovery_point_is_scanned(new_box: Any) -> None:
     box = filled(new_box, 9, segment_bytes=350)
     point = box.log.segments[1].base_offset

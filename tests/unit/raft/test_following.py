@@ -151,6 +151,21 @@ def test_a_snapshot_that_cannot_be_loaded_is_fetched_again() -> None:
     assert isinstance(rig.sent[0].request, FetchRequest)
 
 
+def test_reading_a_large_snapshot_may_take_longer_than_the_fetch_timeout() -> None:
+    rig = follower()
+    found = OffsetAndEpoch(20, 3)
+    rig.answer(rig.sent[0], fetch_response(4, 2, snapshot_id=SnapshotId(end_offset=20, epoch=3)))
+    rig.answer(rig.sent[0], snapshot_response(found, 0, b"12345678"))
+    rig.wait(10_000)
+    assert rig.quorum.role == "Follower"
+    rig.done(rig.quorum.on_snapshot_loaded(found, 1, VoterSet([node(1), node(2)]), rig.now))
+    assert rig.effects[0] == InstallSnapshot(found)
+    rig.wait(1_999)
+    assert rig.quorum.role == "Follower"
+    rig.wait(1)
+    assert rig.quorum.role == "Prospective"
+
+
 def snapshot_response(found: OffsetAndEpoch, position: int, chunk: bytes) -> Message:
     part = wire.ResponsePartitionSnapshot(
         index=0,

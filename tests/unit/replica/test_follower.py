@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.base.errors import ErrorCode
+from penstock.replica.divergence import divergence
 from penstock.replica.follower import (
     FIRST_BACKOFF_MS,
     Append,
@@ -89,3 +90,9 @@ def test_errors_are_waited_out_longer_and_longer() -> None:
     assert pauses == [FIRST_BACKOFF_MS, 2 * FIRST_BACKOFF_MS, 35, 35]
     follower.on_answer(Answer(high_watermark=1), log, 0)
     assert follower.on_answer(error, log, 0) == BackOff(FIRST_BACKOFF_MS, error.error_code)
+
+
+def test_a_leader_that_keeps_nothing_agrees_with_who_has_all_that_was_deleted() -> None:
+    empty = log_of()
+    assert divergence(empty, 7, 0, 3) is None
+    assert divergence(empty, 7, 2, 3) == (3, 0)  # what came after is not the leader's

@@ -54,10 +54,11 @@ class Brokers:
     ) -> _R:
         """The answer of the first broker that is alive; it has `within_s` if that is less."""
         timeout_s = min(self.timeout_s, within_s or self.timeout_s)
-        for address in self.addresses:
+        for address in list(self.addresses):
             try:
                 connection, served = self._greet(address)
             except OSError:
+                self._ask_last(address)
                 continue
             with connection:
                 connection.wait_at_most(timeout_s)
@@ -72,6 +73,10 @@ class Brokers:
                 except OSError:
                     continue
         raise self.cluster.no_answer(doing)
+
+    def _ask_last(self, silent: Address) -> None:
+        """Who did not answer once is not waited for again while others do."""
+        self.addresses = [a for a in self.addresses if a != silent] + [silent]
 
     def ask_at(self, address: Address, request: Message, answer: type[_R], doing: str) -> _R:
         """The answer of this very broker; an `OSError` when there is none."""
