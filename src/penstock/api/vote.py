@@ -16,11 +16,16 @@ from penstock.wire.messages.vote import (
     VoteResponse,
 )
 
+NO_CLUSTER = 0
+SOME_CLUSTER = 1
+"""The first epoch of any cluster: a node that is about to read its log knows of one."""
+
 
 @handler(VoteRequest, VoteResponse)
 async def vote(broker: Broker, request: Request[VoteRequest]) -> VoteResponse:
     if not broker.quorum.has_started:
-        part = ResponsePartitionData(leader_id=-1, leader_epoch=0)
+        epoch = NO_CLUSTER if broker.quorum.log.is_new else SOME_CLUSTER
+        part = ResponsePartitionData(leader_id=-1, leader_epoch=epoch)
         topic = ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[part])
         return VoteResponse(topics=[topic])
     response: VoteResponse = await broker.quorum.handle(request.body)

@@ -39,7 +39,6 @@ from penstock.config.broker_config import BrokerConfig
 from penstock.observe.logs import Alarm
 from penstock.replica.follower import (
     Append,
-    AskAgain,
     AskOffsets,
     AwaitMetadata,
     BackOff,
@@ -298,8 +297,6 @@ class ReplicaFetcher:
             self._pause(key, step.pause_ms / 1000)
         elif isinstance(step, AwaitMetadata):
             self._pause(key, None)
-        elif isinstance(step, AskAgain):
-            self._session.name(key)
 
     def _append(
         self, key: Key, followed: _Followed, step: Append, records: memoryview | None

@@ -10,10 +10,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.base.errors import CorruptRecord, invariant
+from penstock.base.errors import PenstockError, invariant
 from penstock.broker.metadata_snapshots import Snapshot, SnapshotDownload
 from penstock.metadata.image import MetadataImage
-from penstock.metadata.records import UnreadableRecord
 from penstock.raft.effects import InstallSnapshot, LoadSnapshot, WriteSnapshot
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class SnapshotFetching:
         try:
             snapshot = download.check()
             image = await driver.metadata.decoded(snapshot)
-        except (CorruptRecord, UnreadableRecord) as e:
+        except (PenstockError, OSError) as e:
             logger.error("a fetched snapshot of the metadata cannot be used: %s", e)
             if download is self._download:
                 driver.event(driver.quorum.on_snapshot_load_failed)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from penstock.base.ids import TopicPartition
 from penstock.broker.broker import Broker
 from penstock.broker.group_lag import GroupLag
+from penstock.broker.quorum_metrics import QuorumMetrics
 from penstock.broker.replication_metrics import ReplicationMetrics
 from penstock.log.log import Log
 from penstock.net.server import Server
@@ -38,6 +39,7 @@ class NodeMetrics:
             lambda: _open_logs(broker),
             per_partition=broker.config.penstock_metrics_per_partition,
         )
+        QuorumMetrics(registry, broker.quorum)
         ReplicationMetrics(registry, broker.replicas, lambda: broker.replication)
         GroupLag(
             registry,

@@ -84,11 +84,7 @@ class AwaitMetadata(NamedTuple):
     """The leader is ahead of the metadata here: nothing to do until that has caught up."""
 
 
-class AskAgain(NamedTuple):
-    """Nothing has to be changed."""
-
-
-Step: TypeAlias = Append | Truncate | StartAnew | AskOffsets | BackOff | AwaitMetadata | AskAgain
+Step: TypeAlias = Append | Truncate | StartAnew | AskOffsets | BackOff | AwaitMetadata
 
 
 class Follower:
@@ -144,7 +140,8 @@ class Follower:
             return Truncate(leader_end, loses_committed=leader_end < high_watermark)
         if leader_start > log.log_end_offset:
             return StartAnew(leader_start)
-        return AskAgain()
+        # It fits by now, or the leader cannot tell: it has lost what it knew of the epochs.
+        return self.failed(ErrorCode.OFFSET_OUT_OF_RANGE)
 
     def appended(self, end_offset: int, leader_high_watermark: int) -> None:
         """The log ends at `end_offset` after an answer with that high watermark."""

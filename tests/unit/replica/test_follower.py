@@ -9,7 +9,6 @@ from penstock.replica.divergence import divergence
 from penstock.replica.follower import (
     FIRST_BACKOFF_MS,
     Append,
-    AskAgain,
     AskOffsets,
     AwaitMetadata,
     BackOff,
@@ -71,7 +70,10 @@ def test_a_log_outside_of_the_leaders() -> None:
     assert follower.on_offsets(0, 2, log, 0) == Truncate(2, loses_committed=False)
     assert follower.on_offsets(0, 2, log, 3) == Truncate(2, loses_committed=True)
     assert follower.on_offsets(8, 20, log, 0) == StartAnew(8)
-    assert follower.on_offsets(3, 20, log, 0) == AskAgain()
+    # A leader that cannot tell is not asked without a pause.
+    refused = ErrorCode.OFFSET_OUT_OF_RANGE
+    assert follower.on_offsets(3, 20, log, 0) == BackOff(FIRST_BACKOFF_MS, refused)
+    assert follower.on_offsets(3, 20, log, 0) == BackOff(FIRST_BACKOFF_MS * 2, refused)
 
 
 def test_an_epoch_that_is_over_waits_for_the_metadata() -> None:
