@@ -15,10 +15,10 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "build" / "bench"
@@ -49,6 +49,16 @@ class Metric:
         if self.goal is None:
             return ""
         return f"{'at most' if self.at_most else 'at least'} {number_text(self.goal)}"
+
+
+class Measured(Protocol):
+    """What has a row in the table for each of its metrics."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -209,7 +219,7 @@ def run_case(case: Case, seconds: float, touch: str, folder: str | None) -> dict
     return found
 
 
-def rows(results: list[tuple[Case, list[dict[str, Any]]]]) -> Iterator[str]:
+def rows(results: Sequence[tuple[Measured, list[dict[str, Any]]]]) -> Iterator[str]:
     """The lines of the Markdown table."""
     yield "| case | figure | median | range | goal | met |"
     yield "|---|---|---:|---|---|---|"

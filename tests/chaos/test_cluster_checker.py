@@ -93,6 +93,12 @@ GOOD = {
         Owned(3, "g", "m", P, False),
         Committed(4, 5, "g", "m", P, 7),
     ),
+    "repeated under a new epoch": history(
+        read(2, "a0"),
+        read(3, "a1"),
+        final=["a0", "a1", "a0", "a1"],
+        writers={P: {0: (5, 0), 1: (5, 0), 2: (5, 1), 3: (5, 1)}},
+    ),
     "healed": history(fault(0.0, 0.2)),
 }
 
@@ -111,8 +117,15 @@ BAD = {
         history(read(1, "other", at=LATER + 1, reader="s")),
         history(sent(2), Acked(2, 3, "a", 2, P, 1, "a2")),
     ],
-    "duplicates": [history(read(2, "a1"), final=["a0", "a1", "a1"])],
-    "order": [history(instead=[sent(0), sent(1)], final=["a1", "a0"])],
+    "duplicates": [
+        history(read(2, "a1"), final=["a0", "a1", "a1"]),
+        history(read(2, "a1"), final=["a0", "a1", "a1"], writers={P: {1: (5, 0), 2: (5, 0)}}),
+    ],
+    "order": [
+        history(instead=[sent(0), sent(1)], final=["a1", "a0"]),
+        history(instead=[sent(0), sent(1)], final=["a1", "a0"],
+                writers={P: {0: (5, 1), 1: (5, 1)}}),
+    ],
     "unsent": [history(read(2, "x"), final=["a0", "a1", "x"])],
     "zombies": [
         history(Failed(2, 3, "a", P, "a2", "not enough replicas", True), read(2, "a2"),

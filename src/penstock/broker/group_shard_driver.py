@@ -27,8 +27,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.clock import Clock
-from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, PenstockError, StorageError
-from penstock.broker.partition import ACKS_ALL, Partition
+from penstock.base.errors import (
+    ApiError,
+    CorruptRecord,
+    ErrorCode,
+    PenstockError,
+    StorageError,
+    invariant,
+)
+from penstock.broker.partition import ACKS_ALL, Partition, Role
 from penstock.coordinator.effects import (
     Caller,
     CoordinatorRecord,
@@ -218,6 +225,10 @@ class GroupShardDriver:
     def _stage(self, records: list[CoordinatorRecord], now_ms: int) -> None:
         partition = self._partition
         assert partition is not None
+        invariant(
+            partition.role is Role.LEADER and partition.leader_epoch == self.leader_epoch,
+            f"a shard of leader epoch {self.leader_epoch} writes to {partition!r}",
+        )
         data = build_batch([Record(0, now_ms, key, value, ()) for key, value in records])
         batch = Batch(parse_header(data), data)
         info = partition.log.stage(
@@ -392,7 +403,11 @@ class GroupShardDriver:
             self._retry.cancel()
         self.write_turn()
         if self.state is ShardState.ACTIVE:
-            self._give(self.shard.unload())
+            try:
+                self._give(self.shard.unload())
+            except Exception:
+                # The partitions have to follow the metadata whatever is wrong with the groups.
+                log.exception("the group coordinator failed while a shard was closed")
         self._give_up(ErrorCode.NOT_COORDINATOR)
         self.state = ShardState.CLOSED
 

@@ -201,7 +201,9 @@ class QuorumDriver:
     # -- events --------------------------------------------------------------------------------
 
     def event(self, happened: Callable[[int], Sequence[Effect | Then]]) -> None:
-        """Hand an event to the core, when its turn has come."""
+        """Hand an event to the core, when its turn has come; after a failure none does."""
+        if self.failure is not None:
+            return
         self._inbox.append(happened)
         if not self._busy:
             self._work()

@@ -252,7 +252,10 @@ class ReplicaFetcher:
         if followed is None or key in self._paused:
             return None
         partition, follower = followed
-        if partition.follower is not follower or not self._session.asked(key, partition):
+        if partition.follower is not follower:
+            return None
+        if not self._session.asked(key, partition):
+            self._session.name(key)  # its log has moved since, and not by an answer
             return None
         step = follower.on_answer(data, partition.log, partition.high_watermark)
         return self._do(key, followed, step, data.records)

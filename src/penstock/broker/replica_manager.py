@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.base.errors import ApiError, ErrorCode, PenstockError, StorageError
+from penstock.base.errors import ApiError, ErrorCode, PenstockError, StorageError, invariant
 from penstock.base.ids import TopicPartition, Uuid
 from penstock.broker.batch_validation import BatchRules, InternalTopicRules
 from penstock.broker.high_watermarks import HighWatermarks
@@ -161,7 +161,10 @@ class ReplicaManager:
             high_watermark=self._high_watermarks.get(tp),
         )
         self._to_open.pop((topic.id, index), None)
-        _both(self._hosted, topic)[index] = partition
+        self._refused.pop((topic.id, index), None)
+        hosted = _both(self._hosted, topic)
+        invariant(index not in hosted, f"{tp} is open already")
+        hosted[index] = partition
         self._place(partition)
         return partition
 

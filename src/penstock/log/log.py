@@ -192,9 +192,7 @@ class Log:
         self.write_staged()
         return info
 
-    def append_as_follower(
-        self, buf: bytes | memoryview, leader_epoch: int | None = None
-    ) -> None:
+    def append_as_follower(self, buf: bytes | memoryview, leader_epoch: int | None = None) -> None:
         """Append batches that carry their offsets and leader epochs already.
 
         `leader_epoch` is that of the leader who sent them: it cannot have later ones. They come

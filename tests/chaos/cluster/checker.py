@@ -94,26 +94,30 @@ def inconsistent(history: History) -> Iterator[str]:
 
 
 def duplicates(history: History) -> Iterator[str]:
-    """A message of an idempotent producer is in the log once."""
+    """A message of an idempotent producer is in the log once in an epoch of its producer."""
     for partition, records in history.final.items():
-        first: dict[str, int] = {}
+        first: dict[tuple[str, tuple[int, int]], int] = {}
         for offset, value in records:
-            if first.setdefault(value, offset) != offset:
-                yield f"{partition}: {value} at {first[value]} and at {offset}"
+            key = (value, history.writer(partition, offset))
+            if first.setdefault(key, offset) != offset:
+                yield f"{partition}: {value} at {first[key]} and at {offset}"
 
 
 def reordered(history: History) -> Iterator[str]:
-    """The messages of one producer lie in a partition in the order of their sending."""
+    """The messages of one producer, in one epoch of it, lie in a partition in the order of their
+    sending.
+    """
     numbers = {sent.value: (sent.producer, sent.number) for sent in history.of(Sent)}
     for partition, records in history.final.items():
-        newest: dict[str, int] = {}
+        newest: dict[tuple[str, tuple[int, int]], int] = {}
         for offset, value in records:
             if value not in numbers:
                 continue
             producer, number = numbers[value]
-            if number < newest.get(producer, -1):
-                yield f"{_place(partition, offset)}: {value} after number {newest[producer]}"
-            newest[producer] = max(number, newest.get(producer, -1))
+            key = (producer, history.writer(partition, offset))
+            if number < newest.get(key, -1):
+                yield f"{_place(partition, offset)}: {value} after number {newest[key]}"
+            newest[key] = max(number, newest.get(key, -1))
 
 
 def unsent(history: History) -> Iterator[str]:

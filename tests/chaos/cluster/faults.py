@@ -183,6 +183,7 @@ def disk(nemesis: Nemesis) -> Plan:
     ballast = nemesis.cluster.nodes[victim].data_dir / "ballast"
 
     def begin() -> None:
+        elect(nemesis).begin()  # so that the victim leads something
         with ballast.open("wb", buffering=0) as out:
             try:
                 while out.write(bytes(1 << 20)):

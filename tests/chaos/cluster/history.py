@@ -161,13 +161,20 @@ class History(NamedTuple):
     """Everything that was recorded, by kind, and what the stopped cluster was found to hold.
 
     `final` is each partition's content as read at the end: (offset, value) in order. `expected` are
-    the partitions that clients write to.
+    the partitions that clients write to. `writers` says under which producer id and epoch a record
+    was written, as far as that is known: a client library that loses its way begins a new epoch and
+    may then repeat what it has sent, which no broker can notice.
     """
 
     events: dict[type[Any], list[Any]]
     final: dict[Partition, list[tuple[int, str]]]
     topics: frozenset[str]
     expected: tuple[Partition, ...]
+    writers: dict[Partition, dict[int, tuple[int, int]]] = {}  # noqa: RUF012  (never changed)
+
+    def writer(self, partition: Partition, offset: int) -> tuple[int, int]:
+        """(producer id, epoch) of a record, (-1, -1) if unknown."""
+        return self.writers.get(partition, {}).get(offset, (-1, -1))
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, in the order of their recording."""

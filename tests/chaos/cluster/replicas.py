@@ -98,3 +98,19 @@ def compare(data_dirs: Mapping[int, Path], high_watermarks: Mapping[Partition, i
         for partition, high_watermark in high_watermarks.items()
         for line in differences(partition, found.get(partition, []), high_watermark)
     ]
+
+
+def writers(
+    data_dirs: Mapping[int, Path], partitions: list[Partition]
+) -> dict[Partition, dict[int, tuple[int, int]]]:
+    """The producer id and epoch of every record, from the copy of the first node that has one."""
+    found: dict[Partition, dict[int, tuple[int, int]]] = {}
+    for topic, number in partitions:
+        folders = [root / f"{topic}-{number}" for root in data_dirs.values()]
+        folder = next((folder for folder in folders if folder.is_dir()), None)
+        of_offset = found.setdefault((topic, number), {})
+        for path in sorted(folder.glob("*.log")) if folder is not None else []:
+            for head in heads(path.read_bytes()):
+                for offset in range(head.base_offset, head.last_offset + 1):
+                    of_offset[offset] = (head.producer_id, head.producer_epoch)
+    return found

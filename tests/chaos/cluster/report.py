@@ -113,12 +113,23 @@ def table(history: History, violations: Sequence[Violation]) -> str:
         f"{len(history.of(Read))} reads; a write took p50 {percentile(latencies, 0.5) * 1000:.1f} "
         f"ms, p99 {percentile(latencies, 0.99) * 1000:.0f} ms, "
         f"at most {max(latencies, default=0.0):.2f} s",
-        f"violations: {len(violations)}",
     ]
+    if epochs := new_epochs(history):
+        lines.append(
+            f"librdkafka has begun a new producer epoch {epochs} times; what it repeats then is "
+            "not counted as a duplicate"
+        )
+    lines.append(f"violations: {len(violations)}")
     lines += [f"  {each.check}: {each.text}" for each in violations[:VIOLATIONS_SHOWN]]
     if len(violations) > VIOLATIONS_SHOWN:
         lines.append(f"  and {len(violations) - VIOLATIONS_SHOWN} more")
     return "\n".join(lines)
+
+
+def new_epochs(history: History) -> int:
+    """How often a producer has begun a new epoch."""
+    seen = {writer for of in history.writers.values() for writer in of.values()}
+    return sum(epoch > 0 for _, epoch in seen)
 
 
 def _seconds(value: float | None) -> str:

@@ -29,7 +29,7 @@ from .faults import FAULTS, mount_small_disk, unmount
 from .history import Acked, Failed, History, Partition, Recorder, Trouble
 from .nemesis import Nemesis
 from .network import choose
-from .replicas import METADATA, compare
+from .replicas import METADATA, compare, writers
 from .report import percentile, table
 from .workload import Plan, ReaderClient, Workload
 
@@ -84,9 +84,10 @@ def run(options: Options, root: Path) -> Outcome:
             violations = _under_faults(options, cluster, nemesis, names)
             history, ends = _settle(cluster, recorder, options.plan)
             cluster.stop_all()
+            dirs = {node.node_id: node.data_dir for node in cluster.nodes.values()}
+            history = history._replace(writers=writers(dirs, options.plan.all()))
             violations += [*check(history), *_alarms(cluster)]
             if options.kind == "penstock":
-                dirs = {node.node_id: node.data_dir for node in cluster.nodes.values()}
                 violations += [Violation("copies differ", line) for line in compare(dirs, ends)]
     except BaseException:
         recorder.save(root / HISTORY)

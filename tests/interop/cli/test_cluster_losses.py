@@ -66,8 +66,12 @@ def test_one_voter_goes_on_alone_and_fresh_nodes_join_it(cluster: Cluster, run: 
 
     cluster.start_node(3)
     assert eventually(lambda: voters(run)) == [3]
-    run("cluster", "elect-leaders", "--unclean", "--yes")
-    assert eventually(lambda: all(p.leader == 3 for p in cluster.partitions("t").values()))
+
+    def led() -> bool:
+        run("cluster", "elect-leaders", "--unclean", "--yes")
+        return all(p.leader == 3 for p in cluster.partitions("t").values())
+
+    eventually(led)
     again = run("topic", "create", "after", "-r", "1", "-c", "min.insync.replicas=1")
     assert again.code == 0, "the quorum decides again"
     publish(run, "after", "written")

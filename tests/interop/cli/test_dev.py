@@ -125,7 +125,7 @@ def test_three_nodes_live_through_the_loss_of_one_and_grow(tmp_path: Path, run_a
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: "node 2 was ended by SIGKILL" in dev.err())
         assert publish(run_at, bootstrap, "with one node less").code == 0
-        assert run_at(bootstrap, "cluster", "status").code == 3
+        eventually(lambda: run_at(bootstrap, "cluster", "status").code == 3)
         command = [*PENSTOCK, "serve", "--config", str(dev.folder(2) / "penstock.toml")]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as back:
             eventually(lambda: run_at(bootstrap, "cluster", "status").code == 0)

@@ -7,8 +7,10 @@ that fails is printed with the end of its trace and the command that runs it aga
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import pickle
+import select
 import sys
 import time
 from pathlib import Path
@@ -16,6 +18,8 @@ from pathlib import Path
 from .mutants import MUTANTS
 
 LINES_SHOWN = 60
+SEED_S_MAX = 600
+"""A run that takes longer does not end: where it is is printed."""
 EXACTLY = {"PYTHONHASHSEED": "0"}
 
 
@@ -80,9 +84,10 @@ def _one(options: argparse.Namespace) -> int:
 
 
 def _many(options: argparse.Namespace) -> int:
+    from .patches import import_all
 
+    import_all()  # once for all children
     _mutate(options)
-
     started = time.monotonic()
     running: dict[int, tuple[int, int]] = {}
     failed: list[int] = []
@@ -103,8 +108,7 @@ def _many(options: argparse.Namespace) -> int:
             running[pid] = (seed, reader)
         if not running:
             break
-        pid, status = _reap(running)
-        seed, text = status
+        seed, text = _reap(running)
         done += 1
         if text:
             failed.append(seed)
@@ -119,6 +123,7 @@ def _many(options: argparse.Namespace) -> int:
 def _child(seed: int, nodes: int, writer: int) -> None:
     from .run import Run
 
+    faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
     text = ""
     try:
         result = Run(seed, nodes).execute()
@@ -131,9 +136,8 @@ def _child(seed: int, nodes: int, writer: int) -> None:
     os._exit(0)
 
 
-def _reap(running: dict[int, tuple[int, int]]) -> tuple[int, tuple[int, str]]:
-    import select
-
+def _reap(running: dict[int, tuple[int, int]]) -> tuple[int, str]:
+    """Wait for a child to be done; its seed and what went wrong."""
     readers = {reader: pid for pid, (_, reader) in running.items()}
     ready, _, _ = select.select(list(readers), [], [])
     pid = readers[ready[0]]
@@ -141,7 +145,7 @@ def _reap(running: dict[int, tuple[int, int]]) -> tuple[int, tuple[int, str]]:
     with os.fdopen(reader, "rb") as pipe:
         data = pipe.read()
     os.waitpid(pid, 0)
-    return pid, (seed, pickle.loads(data) if data else "the process died")
+    return seed, pickle.loads(data) if data else "the process died"
 
 
 def _progress(done: int, failed: list[int], started: float) -> None:

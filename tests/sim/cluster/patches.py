@@ -38,7 +38,7 @@ class VirtualTime(types.ModuleType):
 
 
 def install(system: Os, network: Network, now: Callable[[], float]) -> None:
-    _import_all()
+    import_all()
     clock = VirtualTime(now)
     names = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
     for name, module in list(sys.modules.items()):
@@ -56,7 +56,8 @@ def install(system: Os, network: Network, now: Callable[[], float]) -> None:
     server.bound_socket = lambda host, port, limits: network.bind(host, port)  # type: ignore
 
 
-def _import_all() -> None:
+def import_all() -> None:
+    """Every module that a node may use, so that none is imported past the patches."""
     for found in pkgutil.walk_packages(penstock.__path__, "penstock."):
         if not found.name.startswith(LEFT_OUT) and not found.name.endswith("__main__"):
             importlib.import_module(found.name)

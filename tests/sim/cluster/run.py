@@ -32,13 +32,14 @@ from .groups import (
     Member,
 )
 from .observer import Observer
-from .schedule import schedule
+from .schedule import schedule, weather
 from .wire import Wire, pause
 
 TOPIC = "t"
 PARTITIONS = 2
 START_S_MAX = 60.0
 HEAL_S_MAX = 120.0
+FAULTS_S_MAX = 1_200.0
 LOOK_S = 0.02
 
 
@@ -116,9 +117,12 @@ class Run:
         faults = Faults(
             self.world, self.world.random("faults"), clients, self._recovered, self.admin.act
         )
-        work = self.world.spawn(self.world.process("chaos"), faults.run(self.plan))
-        self.tasks.append(work)
-        await self._until(work.done, "the faults to be over", 3600.0)
+        chaos = self.world.process("chaos")
+        plans = [self.world.spawn(chaos, faults.run(p)) for p in (self.plan, self.weather)]
+        self.tasks += plans
+        await self._until(
+            lambda: all(p.done() for p in plans), "the faults to be over", FAULTS_S_MAX
+        )
         await faults.heal()
         await self._judge()
 
@@ -156,8 +160,11 @@ class Run:
             machine = self.world.add_machine(i, settings)
             machine.clock.skew_ms = rng.randint(-5_000, 5_000)
         self.plan = schedule(self.world.random("schedule"), ids, rng.randint(3, 8))
+        self.weather = weather(self.world.random("weather"), ids)
         for episode in self.plan:
             self.world.trace.say("plan", str(episode))
+        for episode in self.weather:
+            self.world.trace.say("weather", str(episode))
 
     def _add_node(self) -> None:
         """One more machine, whose node is a broker and an observer of the quorum."""
@@ -225,7 +232,7 @@ class Run:
                 self.consumers.append(consumer)
         if self.rng.random() < 0.5:
             self._make_members()
-        pause_s = self.rng.choice((0.05, 0.2, 0.5))
+        pause_s = self.rng.choice((0.1, 0.3, 1.0))
         for producer in self.producers:
             self.tasks.append(self._in_client(producer.wire, producer.run(pause_s)))
         for consumer in self.consumers:

@@ -2,7 +2,8 @@
 
 An episode strikes one node (two, when nothing can be lost by it), lasts, ends, and is followed by a
 pause. What a loss of power may take is bounded by one node at a time: such an episode waits until
-every replica is in sync again (`after_recovery`), and so does the one that follows it.
+every replica is in sync again (`after_recovery`), and so does the one that follows it. A second
+list, the weather, disturbs the network at the same time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SINGLE = {KILL: 4, POWER: 4, STOP: 2, PAUSE: 2, ISOLATE: 2, LOSSY: 2, SLOW: 1, R
 CLUSTER = {KILL: 5, POWER: 4, STOP: 2, PAUSE: 4, WIPE: 1, ISOLATE: 4, ONE_WAY: 4, LINK: 4, LOSSY: 3,
            SLOW: 3, RESET: 3, CLOCK: 1, FULL_DISK: 1, FSYNC_ERROR: 1, ADMIN: 3}  # fmt: skip
 """How often each fault comes, relative to the others."""
+WEATHER = {PAUSE: 1, ISOLATE: 1, ONE_WAY: 2, LINK: 2, LOSSY: 3, SLOW: 2, RESET: 2}
+"""Faults that lose nothing and may come on top of any other."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,23 @@ class Episode:
         who = ",".join(f"n{v}" for v in self.victims)
         wait = " when all is in sync" if self.after_recovery else ""
         return f"{self.kind} {who} for {self.lasts_s:.2f} s, pause {self.pause_s:.2f} s{wait}"
+
+
+def weather(rng: random.Random, nodes: list[int]) -> list[Episode]:
+    """A second list of faults, to come at the same time as the first; often there is none."""
+    if len(nodes) == 1 or rng.random() < 0.6:
+        return []
+    kinds = list(WEATHER)
+    return [
+        Episode(
+            rng.choices(kinds, [WEATHER[k] for k in kinds])[0],
+            (rng.choice(nodes),),
+            lasts_s=rng.choice((0.5, 2.0, 4.0)) * rng.uniform(0.5, 1.5),
+            pause_s=rng.choice((0.5, 2.0, 6.0)) * rng.uniform(0.5, 1.5),
+            after_recovery=False,
+        )
+        for _ in range(rng.randint(1, 5))
+    ]
 
 
 def schedule(rng: random.Random, nodes: list[int], episodes: int) -> list[Episode]:

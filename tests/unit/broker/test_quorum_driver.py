@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.api.vote import vote
 from penstock.base.clock import SystemClock, SystemRng
 from penstock.base.errors import ApiError, ErrorCode, StorageError
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
@@ -21,6 +23,7 @@ from penstock.broker import metadata_snapshots as snapshots
 from penstock.broker.metadata_log import METADATA_LOG_CONFIG, MetadataLog
 from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.quorum_driver import QuorumDriver
+from penstock.broker.quorum_fetches import Then
 from penstock.client.peers import Peers
 from penstock.config.broker_config import broker_config
 from penstock.config.layers import BrokerSettings
@@ -38,6 +41,7 @@ from penstock.wire.messages.broker_registration import (
 )
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from penstock.wire.messages.vote import VoteRequest
 from unit.broker.rig import running, until
 from unit.net.served import run
 
@@ -552,9 +556,10 @@ def test_who_waits_for_anothers_records_hears_that_the_leadership_is_lost(tmp_pa
         active = metadata.driver.seat.active
         assert active is not None
         topics = [CreatableTopic(name="a", num_partitions=1, replication_factor=1)]
+        request = CreateTopicsRequest(topics=topics)
         with metadata.held():
             # What the controller decides by itself is given up with the leadership.
-            active._spawn(active._decide(lambda c: c.create_topics(CreateTopicsRequest(topics=topics))))
+            active._spawn(active._decide(lambda c: c.create_topics(request)))
             await until(lambda: bool(metadata.driver.seat._waiters))
             reads = asyncio.create_task(metadata.submit(lambda c: ([], None)))
             await asyncio.sleep(0)
@@ -562,6 +567,47 @@ def test_who_waits_for_anothers_records_hears_that_the_leadership_is_lost(tmp_pa
             with pytest.raises(ApiError) as refused:
                 await reads
         assert refused.value.code == ErrorCode.NOT_CONTROLLER
+        metadata.stop()
+
+    run(test)
+
+
+def test_a_node_that_has_not_read_its_log_yet_does_not_deny_its_cluster(tmp_path: Path) -> None:
+    async def test() -> None:
+        async def epoch(folder: Path) -> int:
+            logs = LogManager(str(folder), lambda topic: METADATA_LOG_CONFIG)
+            log = MetadataLog(logs.get_or_create(PARTITION, METADATA_TOPIC_ID), SystemClock())
+            layers, peers = BrokerSettings.of(broker_config({})), Peers("test")
+            driver = QuorumDriver(log, peers, layers, SystemClock(), SystemRng())
+            asked: Any = SimpleNamespace(quorum=driver)
+            request: Any = SimpleNamespace(body=VoteRequest())
+            answering: Any = vote(asked, request)
+            answer = await answering
+            driver.stop()
+            logs.close()
+            return int(answer.topics[0].partitions[0].leader_epoch)
+
+        (await Metadata(tmp_path / "old").begin()).stop()
+        assert await epoch(tmp_path / "old") > 0
+        assert await epoch(tmp_path / "new") == 0
+
+    run(test)
+
+
+def test_effects_that_cannot_be_carried_out_stop_the_node_loudly(tmp_path: Path) -> None:
+    async def test() -> None:
+        metadata = await Metadata(tmp_path).begin()
+        driver = metadata.driver
+
+        def broken() -> None:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            driver.event(lambda now_ms: [Then(broken)])
+        assert driver.failure is not None
+        with pytest.raises(ApiError):
+            async with asyncio.timeout(5):
+                await metadata.create("a")
         metadata.stop()
 
     run(test)

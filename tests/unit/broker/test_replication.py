@@ -10,11 +10,13 @@ from penstock.base.errors import ErrorCode
 from penstock.broker.high_watermarks import REPLICATION_OFFSET_CHECKPOINT
 from penstock.broker.partition import Partition
 from penstock.log.checkpoints import read_checkpoint
+from penstock.log.log import Batch
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from penstock.wire.records import parse_header
 from support.batches import batch
 from support.calls import RawTopic
 from unit.broker.replica_rig import Stage, staged
@@ -370,6 +372,28 @@ def test_a_leader_that_appended_nothing_follows_the_next_one(tmp_path: Path) -> 
             stage.elect(1)
             await write(peers[1], topic, acks=1)
             await all_have(stage, 2)
+            assert len(files(stage)) == 1
+
+    run(test)
+
+
+def test_what_an_old_leader_wrote_late_is_cut_off(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with staged(tmp_path, 1, 2) as stage:
+            topic = stage.topic(1, 2)
+            peer = await stage.actors[1].peer()
+            await write(peer, topic, 2)
+            await all_have(stage, 2)
+            stage.elect(2)
+            stage.elect(1)
+            await all_have(stage, 2)
+            fetcher = stage.actors[2].broker.replication._fetchers[1]  # type: ignore[union-attr]
+            await until(lambda: fetcher._waits)
+            late = batch([b"late"])
+            log = stage.actors[2].partition().log
+            log.append([Batch(parse_header(late), late)], 1, 0)
+            await write(peer, topic, acks=1)
+            await all_have(stage, 3)
             assert len(files(stage)) == 1
 
     run(test)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Any
 
+from penstock.base.errors import ErrorCode
+from penstock.broker.alter_partition_manager import RETRY_PAUSE_S, AlterPartitionManager
 from penstock.broker.fetch_session import (
     INITIAL_EPOCH,
     FetchContext,
@@ -13,6 +16,15 @@ from penstock.broker.fetch_session import (
 )
 from penstock.broker.replication_quota import BURST_S, ReplicationQuota, on_leader
 from penstock.config.log_config import LogConfig
+from penstock.replica.leader import IsrChange
+from penstock.wire.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+from unit.broker.rig import until
+from unit.net.served import run
 
 
 class Clock:
@@ -136,3 +148,71 @@ def test_a_follower_takes_the_slot_of_a_consumer() -> None:
     assert other.session_id
     # Followers are not put out for one another.
     assert sessions.open(replica_id=6).session_id == 0
+
+
+# -- changes of the ISR ----------------------------------------------------------------------------
+
+
+class Leading:
+    """As much of a leader's partition as its way to the controller sees."""
+
+    def __init__(self, index: int) -> None:
+        self.topic_id, self.index = b"t" * 16, index
+        self.leader = self
+        self.pending: IsrChange | None = None
+        self.altered: list[IsrChange] = []
+
+    def wants(self, *members: int) -> IsrChange:
+        self.pending = IsrChange(tuple((m, 1) for m in members), 0, 0, expands=True)
+        return self.pending
+
+    def isr_refused(self, change: IsrChange, code: int) -> bool:
+        return True
+
+    def isr_altered(self, change: IsrChange, *_: Any) -> None:
+        self.altered.append(change)
+
+    def look_around(self) -> None:
+        raise AssertionError
+
+
+def test_a_change_that_is_asked_for_again_does_not_displace_a_newer_one() -> None:
+    async def test() -> None:
+        gate = asyncio.Event()
+        asked: list[AlterPartitionRequest] = []
+
+        async def call(request: AlterPartitionRequest) -> AlterPartitionResponse:
+            asked.append(request)
+            if len(asked) == 2:
+                await gate.wait()
+            code = 0 if len(asked) > 1 else int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return AlterPartitionResponse(
+                topics=[
+                    ResponseTopicData(
+                        topic_id=t.topic_id,
+                        partitions=[
+                            ResponsePartitionData(
+                                partition_index=p.partition_index, error_code=code
+                            )
+                            for p in t.partitions
+                        ],
+                    )
+                    for t in request.topics
+                ]
+            )
+
+        manager = AlterPartitionManager(1, lambda: 1, call, lambda: None)
+        first: Any = Leading(0)
+        other: Any = Leading(1)
+        manager.submit(first, first.wants(1, 2))
+        await until(lambda: manager.failures_total == 1)
+        manager.submit(other, other.wants(1, 2))
+        await until(lambda: len(asked) == 2)
+        newer = first.wants(1, 3)  # the metadata has overtaken the refused one
+        manager.submit(first, newer)
+        await asyncio.sleep(RETRY_PAUSE_S * 2)  # the refused one is due again
+        gate.set()
+        await until(lambda: first.altered == [newer])
+        await manager.stop()
+
+    run(test)
