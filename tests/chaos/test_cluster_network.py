@@ -25,14 +25,15 @@ ANSWER_SECONDS = 0.6
 ECHO = """
 import asyncio, json, sys
 
-kept = {}
+kept, turn = {}, asyncio.Lock()
 
 async def ask(host, port):
-    if (host, port) not in kept:
-        kept[host, port] = await asyncio.open_connection(host, port)
-    reader, writer = kept[host, port]
-    writer.write(b"hello\\n")
-    return (await reader.readline()).decode().strip()
+    async with turn:
+        if (host, port) not in kept:
+            kept[host, port] = await asyncio.open_connection(host, port)
+        reader, writer = kept[host, port]
+        writer.write(b"hello\\n")
+        return (await reader.readline()).decode().strip()
 
 async def serve(reader, writer):
     while line := await reader.readline():

@@ -481,7 +481,8 @@ class Partition:
         self.durable_offset = min(self.durable_offset, end)
         self.high_watermark = max(min(self.high_watermark, end), self.log.log_start_offset)
         self.log.update_high_watermark(self.high_watermark)
-        self._undecided.fail_beyond(end, ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
+        for waiters in (self._append_waiters, self._undecided):
+            waiters.fail_beyond(end, ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
         self.wake_all()
 
     # -- waiting -------------------------------------------------------------------------------

@@ -184,6 +184,8 @@ class ReplicaFetcher:
             self._connection = connection
             self._session.reset(self._active())
         self._throttle()
+        while unflushed := self._unflushed():
+            await _Durability(unflushed).done
         if not self._session.wanted:
             return
         config = env.config()
@@ -216,13 +218,26 @@ class ReplicaFetcher:
             if not followed.follower.in_sync and quota.covers(followed.partition):
                 self._pause(key, wait_s)
 
+    def _unflushed(self) -> list[Partition]:
+        """What the next request would acknowledge although it has to be flushed first; what cannot
+        be is left alone.
+        """
+        found = []
+        for key in self._session.to_name():
+            partition = self._followed[key].partition
+            if partition.flush_wanted and partition.durable_offset < partition.log.log_end_offset:
+                if partition.log.health.for_good:
+                    self._pause(key, STORAGE_PAUSE_S)
+                else:
+                    found.append(partition)
+        return found
+
     # -- answers -------------------------------------------------------------------------------
 
     async def _take(self, connection: PeerConnection, answer: FetchAnswer) -> None:
         if not self._session.answered(answer.error_code, answer.session_id):
             self._session.reset(self._active())
             return
-        unflushed: list[Partition] = []
         out_of_range: list[Key] = []
         turn_bytes = 0
         for topic_id, partitions in answer.topics:
@@ -232,9 +247,6 @@ class ReplicaFetcher:
                 if isinstance(step, AskOffsets):
                     out_of_range.append(key)
                 elif isinstance(step, Append) and data.records:
-                    partition = self._followed[key].partition
-                    if partition.flush_wanted:
-                        unflushed.append(partition)
                     turn_bytes += len(data.records)
                     if turn_bytes > TURN_BYTES_MAX:
                         turn_bytes = 0
@@ -243,8 +255,6 @@ class ReplicaFetcher:
         self._env.run_woken()
         if out_of_range:
             await self._find_range(connection, out_of_range)
-        if unflushed:
-            await _durable(unflushed)
 
     def _take_partition(self, key: Key, data: FetchedPartition) -> Step | None:
         """Do what the answer asks for; None when it answers a question of before."""
@@ -355,9 +365,3 @@ class _Durability:
 
     def partition_failed(self, partition: Partition, code: ErrorCode, message: str) -> None:
         self.partition_done()
-
-
-async def _durable(partitions: list[Partition]) -> None:
-    waiting = [p for p in partitions if p.durable_offset < p.log.log_end_offset]
-    if waiting:
-        await _Durability(waiting).done

@@ -113,6 +113,8 @@ class Replication:
                 await asyncio.sleep(interval_s())
                 try:
                     await duty()
+                except StorageError as e:
+                    log.error("a duty of replication failed and will be tried again: %s", e)
                 except Exception:
                     log.exception("a duty of replication failed and will be tried again")
 

@@ -1,8 +1,8 @@
 """Brings one fault after the other upon a cluster, from a seed, and records each.
 
-A fault begins, holds, is healed, and has to be recovered from (every replica in sync again) before
-the next one; what does not recover in time is a violation. All of it happens in the caller's
-thread, which owns the cluster.
+A fault begins, holds, is healed, and has to be recovered from (every replica in sync again, every
+partition written to) before the next one; what does not recover in time is a violation. All of it
+happens in the caller's thread, which owns the cluster.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from support.batches import batch, heads
 from support.calls import RawTopic, fetch, list_offset, produce_request
 from support.cluster import Cluster
 from support.raw import Closed, RawClient
+from support.waiting import eventually
 
 from .faults import FAULTS, Plan
-from .history import Failed, Fault, Partition, Recorder, Trouble
+from .history import Acked, Failed, Fault, Partition, Recorder, Trouble
 from .network import FaultyNetwork
 
 QUIET_SECONDS = (0.5, 2.0)
@@ -84,7 +85,7 @@ class Nemesis:
         self._try(name, plan.heal)
         healed = self.recorder.now()
         self.doing = f"recovering from {name}"
-        recovered = self._recover(name)
+        recovered = self._recover(name, healed)
         self.suspects.update(dict.fromkeys(self.suspects, recovered + SUSPECT_SECONDS))
         fault = Fault(name, plan.victims, began, healed, recovered, led, plan.note)
         self.recorder.add(fault)
@@ -112,13 +113,24 @@ class Nemesis:
             self._probe_survivors(plan)
         time.sleep(max(0.0, until - time.monotonic()))
 
-    def _recover(self, name: str) -> float:
+    def _recover(self, name: str, healed: float) -> float:
+        """Waits until all is in sync, and every partition has taken what was sent since."""
         try:
             self.cluster.wait_in_sync(self.partitions[0][0], seconds=RECOVER_SECONDS_MAX)
+            eventually(lambda: self._written_since(healed), RECOVER_SECONDS_MAX)
         except AssertionError as error:
             text = f"{name} is not recovered from in {RECOVER_SECONDS_MAX} s: {error}"
             self._trouble(text[:TROUBLE_CHARS_MAX])
         return self.recorder.now()
+
+    def _written_since(self, moment: float) -> bool:
+        found = set()
+        for ack in reversed(self.recorder.events[Acked]):
+            if ack.at < moment:
+                break
+            if ack.called > moment:
+                found.add(ack.partition)
+        return len(found) == len(self.partitions)
 
     # Two nodes down
 

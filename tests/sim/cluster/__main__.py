@@ -14,8 +14,12 @@ import select
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .mutants import MUTANTS
+
+if TYPE_CHECKING:
+    from .run import Run
 
 LINES_SHOWN = 60
 SEED_S_MAX = 600
@@ -43,6 +47,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="run just this one")
     parser.add_argument("--nodes", type=int, default=3, help="nodes of the cluster (3)")
     parser.add_argument("--minutes", type=float, help="stop after so long")
+    parser.add_argument("--until-failure", action="store_true", help="stop at the first that fails")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time (1)")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what happens")
     parser.add_argument("--record", help="write every event into this file")
@@ -85,6 +90,7 @@ def _one(options: argparse.Namespace) -> int:
 
 def _many(options: argparse.Namespace) -> int:
     from .patches import import_all
+    from .run import Run
 
     import_all()  # once for all children
     _mutate(options)
@@ -95,7 +101,8 @@ def _many(options: argparse.Namespace) -> int:
     done = 0
     while True:
         late = options.minutes and time.monotonic() - started > options.minutes * 60
-        while len(running) < options.jobs and not late:
+        enough = late or (failed and options.until_failure)
+        while len(running) < options.jobs and not enough:
             seed = next(seeds, None)
             if seed is None:
                 break
@@ -103,7 +110,7 @@ def _many(options: argparse.Namespace) -> int:
             pid = os.fork()
             if pid == 0:
                 os.close(reader)
-                _child(seed, options.nodes, writer)
+                _child(Run, seed, options.nodes, writer)
             os.close(writer)
             running[pid] = (seed, reader)
         if not running:
@@ -120,13 +127,11 @@ def _many(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _child(seed: int, nodes: int, writer: int) -> None:
-    from .run import Run
-
+def _child(kind: type[Run], seed: int, nodes: int, writer: int) -> None:
     faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
     text = ""
     try:
-        result = Run(seed, nodes).execute()
+        result = kind(seed, nodes).execute()
         if result.failure is not None:
             text = "\n".join([*result.lines[-LINES_SHOWN:], f"FAILED: {result.failure}"])
     except BaseException as e:

@@ -4,7 +4,7 @@
 * The quorum's high watermark never goes back within a process; what lies below it is the same on
   every node, for ever.
 * One leader per partition and leader epoch.
-* In the end all replicas of a partition are equal, byte by byte, below the high watermark.
+* In the end all nodes have the same metadata, and all replicas of a partition are equal, byte by byte, below the high watermark.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 from zlib import crc32
 
 from penstock.broker.partition import Partition, Role
+from penstock.metadata.records import encode_record
+from penstock.metadata.snapshot import snapshot_records
 from penstock.wire.records import parse_header
 
 from .checks import holds
@@ -130,6 +132,28 @@ class Observer:
                     f"{name}-{index}: node {machine} and node {reference[0]} hold different data: "
                     f"{_first_difference(batches, reference[1])}",
                 )
+
+    def images_apart(self) -> str:
+        """Nodes that have not applied the same metadata yet; empty when all have."""
+        applied = {
+            m.name: _driver(m).metadata.applied_offset
+            for m in self._world.machines.values()
+            if _quorum(m) is not None
+        }
+        return "" if len(set(applied.values())) == 1 else f"applied metadata: {applied}"
+
+    def check_images(self) -> None:
+        """What the nodes serve from is the same, whether they read the log or a snapshot."""
+        images = {
+            m.name: sorted(
+                bytes(encode_record(r))
+                for r in snapshot_records(_driver(m).metadata.image.frozen())
+            )
+            for m in self._world.machines.values()
+        }
+        [(name, reference), *others] = images.items()
+        for other, image in others:
+            holds(image == reference, f"{name} and {other} have different metadata")
 
     def _by_partition(self) -> Iterator[tuple[str, int, dict[int, Partition]]]:
         found: dict[tuple[str, int], dict[int, Partition]] = {}

@@ -149,7 +149,9 @@ class Run:
             settings["log.flush.interval.messages"] = "1"
         else:
             voters = ",".join(f"{i}@n{i}:{PORT}" for i in ids)
+            snapshot_bytes = rng.choice((1_500, 20_000_000))
             settings |= {
+                "metadata.log.max.record.bytes.between.snapshots": str(snapshot_bytes),
                 "controller.quorum.voters": voters,
                 "default.replication.factor": "3",
                 "min.insync.replicas": "2",
@@ -316,6 +318,10 @@ class Run:
         for client in self._clients():
             client.stopping = True
         await self._until(lambda: not self.observer.unequal(), self.observer.unequal, HEAL_S_MAX)
+        await self._until(
+            lambda: not self.observer.images_apart(), self.observer.images_apart, HEAL_S_MAX
+        )
+        self.observer.check_images()
         self.observed = True
         await asyncio.gather(*self.tasks)
         self._check_running()

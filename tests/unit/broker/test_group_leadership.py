@@ -45,6 +45,23 @@ def test_a_new_leader_epoch_begins_with_a_replay(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_shard_of_another_leader_epoch_writes_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, **FEW) as rig:
+            peer = await rig.peer()
+            await rig.topic()
+            await find(peer, "g")
+            assert await commit(peer, "g", 5) == ErrorCode.NONE
+            driver = driver_of(rig, "g")
+            assert driver._partition is not None
+            end = driver._partition.log.log_end_offset
+            driver.leader_epoch -= 1
+            assert await commit(peer, "g", 6) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert driver._partition.log.log_end_offset == end
+
+    run(test)
+
+
 def test_without_leadership_there_is_no_coordinator(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path, **FEW) as rig:

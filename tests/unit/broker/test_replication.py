@@ -8,15 +8,12 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.broker.high_watermarks import REPLICATION_OFFSET_CHECKPOINT
-from penstock.broker.partition import Partition
 from penstock.log.checkpoints import read_checkpoint
-from penstock.log.log import Batch
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from penstock.wire.records import parse_header
 from support.batches import batch
 from support.calls import RawTopic
 from unit.broker.replica_rig import Stage, staged
@@ -276,62 +273,6 @@ def test_a_new_leader_says_nothing_of_a_watermark_that_it_does_not_know(tmp_path
     run(test)
 
 
-def test_what_others_fetched_counts_no_more_when_another_led_in_between(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with staged(tmp_path, 1, 2, 3) as stage:
-            topic = stage.topic(1, 2, 3)
-            peer = await stage.actors[1].peer()
-            await write(peer, topic, 3)
-            await all_have(stage, 3)
-            first = stage.actors[1]
-            first.hears = False
-            stage.elect(2)
-            stage.elect(1)
-            first.listen_again()
-            leader = first.partition().leader
-            assert leader is not None
-            assert {f.end_offset for f in leader.followers.values()} == {-1}
-            # Elected again without another in between, it knows what they have.
-            await until(lambda: {f.end_offset for f in leader.followers.values()} == {3})
-            stage.elect(1)
-            assert first.partition().leader is leader
-            assert {f.end_offset for f in leader.followers.values()} == {3}
-
-    run(test)
-
-
-class Waiter:
-    outlives_leadership = True
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def partition_done(self) -> None:
-        self.heard.append("done")
-
-    def partition_failed(self, partition: Partition, code: ErrorCode, message: str) -> None:
-        self.heard.append(code.name)
-
-
-def test_what_was_written_late_is_not_acknowledged_for_anothers_records(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with staged(tmp_path, 1, 2) as stage:
-            topic = stage.topic(1, 2)
-            await write(await stage.actors[1].peer(), topic, 2)
-            await all_have(stage, 2)
-            stage.elect(2)
-            old = stage.actors[1].partition()
-            cut, dropped = Waiter(), Waiter()
-            old.wait_for(3, -1, cut)  # staged under the old leadership, written under the new one
-            old.truncate_to(1)
-            assert cut.heard == ["NOT_LEADER_OR_FOLLOWER"]
-            old.wait_for(2, -1, dropped)
-            old.start_anew(5)
-            assert dropped.heard == ["NOT_LEADER_OR_FOLLOWER"]
-
-    run(test)
-
-
 def test_a_producer_is_known_to_the_next_leader(tmp_path: Path) -> None:
     async def test() -> None:
         async with staged(tmp_path, 1, 2) as stage:
@@ -354,47 +295,6 @@ def test_a_producer_is_known_to_the_next_leader(tmp_path: Path) -> None:
             assert (
                 await other.produce(topic, numbered(7))
             ).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-    run(test)
-
-
-def test_a_leader_that_appended_nothing_follows_the_next_one(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with staged(tmp_path, 1, 2) as stage:
-            topic = stage.topic(1, 2)
-            peers = {n: await actor.peer() for n, actor in stage.actors.items()}
-            sent = batch([b"v"], producer_id=77, producer_epoch=0, base_sequence=0)
-            assert (await peers[1].produce(topic, sent)).base_offset == 0
-            await all_have(stage, 1)
-            stage.elect(2)
-            # What was sent again is there already: the leader's epoch has no record.
-            assert (await peers[2].produce(topic, sent)).base_offset == 0
-            stage.elect(1)
-            await write(peers[1], topic, acks=1)
-            await all_have(stage, 2)
-            assert len(files(stage)) == 1
-
-    run(test)
-
-
-def test_what_an_old_leader_wrote_late_is_cut_off(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with staged(tmp_path, 1, 2) as stage:
-            topic = stage.topic(1, 2)
-            peer = await stage.actors[1].peer()
-            await write(peer, topic, 2)
-            await all_have(stage, 2)
-            stage.elect(2)
-            stage.elect(1)
-            await all_have(stage, 2)
-            fetcher = stage.actors[2].broker.replication._fetchers[1]  # type: ignore[union-attr]
-            await until(lambda: fetcher._waits)
-            late = batch([b"late"])
-            log = stage.actors[2].partition().log
-            log.append([Batch(parse_header(late), late)], 1, 0)
-            await write(peer, topic, acks=1)
-            await all_have(stage, 3)
-            assert len(files(stage)) == 1
 
     run(test)
 
