@@ -89,12 +89,11 @@ class ReassignmentControl:
         return self._begun(place, wanted.replicas)
 
     def _begun(self, place: Place, replicas: list[int]) -> PartitionChangeRecord | None:
-        old = place.partition.replicas
-        removing = sorted(set(old) - set(replicas))
-        adding = sorted(set(replicas) - set(old))
-        target = Target(
-            replicas=[*replicas, *removing], removing=removing or None, adding=adding or None
-        )
+        old, wanted = place.partition, set(replicas)
+        removing = sorted(set(old.replicas) - wanted)
+        # Where another reassignment is under way, what that was adding goes if this is cancelled.
+        adding = sorted(wanted - set(old.replicas) | set(old.adding))
+        target = Target(replicas=[*replicas, *removing], removing=removing, adding=adding)
         return self._changes.record(place, Election.ONLINE, target)
 
     def _cancelled(self, place: Place) -> PartitionChangeRecord | None:
