@@ -41,7 +41,7 @@ from penstock.wire.messages.broker_registration import (
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.vote import VoteRequest
-from unit.broker.rig import until
+from unit.broker.rig import running, until
 from unit.net.served import run
 
 PARTITION = TopicPartition(METADATA_TOPIC, 0)
