@@ -30,6 +30,7 @@ from penstock.broker.replication import Replication
 from penstock.broker.replication_quota import ReplicationQuota, on_follower, on_leader
 from penstock.broker.suspicions import Suspicions
 from penstock.client.peers import Peers
+from penstock.config.broker_cluster import RACK_AWARE_SELECTOR
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
 from penstock.config.log_config import LogConfig, log_config
@@ -149,6 +150,7 @@ class Broker:
             self.flusher,
             lag_time_max_ms=lambda: self.config.replica_lag_time_max_ms,
             backoff_max_ms=lambda: self.config.replica_fetch_backoff_ms,
+            follower_reads=self.config.replica_selector_class == RACK_AWARE_SELECTOR,
         )
 
     def _looker(self) -> Looker:
@@ -198,10 +200,12 @@ class Broker:
     # -- the cluster as clients see it ---------------------------------------------------------
 
     def live_nodes(self, listener: str) -> list[NodeAddress]:
+        """The brokers that are alive, and those that were a moment ago."""
         nodes = []
         for broker in self.metadata.brokers.values():
             endpoint = broker.endpoint(listener)
-            if endpoint is not None and not broker.fenced:
+            gone = broker.fenced and not self.suspicions.has_just_left(broker.id)
+            if endpoint is not None and not gone:
                 nodes.append(NodeAddress(broker.id, endpoint.host, endpoint.port, broker.rack))
         return nodes
 

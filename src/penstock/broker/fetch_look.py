@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError
-from penstock.broker.fetch_session import FetchContext, FetchPartition
+from penstock.broker.fetch_session import CONSUMER, FetchContext, FetchPartition
 from penstock.broker.partition import Partition
 from penstock.broker.read_replica import ReplicaSelector
 from penstock.broker.replica_manager import ReplicaManager
@@ -89,6 +89,17 @@ class Look:
         """Whether the reader has to hear of it at once."""
         return self.error is not None or self.diverging is not None or self.preferred != NO_REPLICA
 
+    def prompts(self) -> bool:
+        """Whether the reader is a follower that must not wait to hear of a commit."""
+        session, partition = self.wanted.session, self.partition
+        return (
+            partition is not None
+            and partition.prompts_followers
+            and session is not None
+            and session.replica_id != CONSUMER
+            and self.wanted.told_high_watermark != self.high_watermark
+        )
+
     @property
     def quiet(self) -> bool:
         """Whether there is nothing that the reader does not know."""
@@ -152,7 +163,7 @@ class Looker:
             elif context.incremental and look.quiet:
                 session.dirty.pop(wanted, None)
                 continue
-            elif look.urgent:
+            elif look.urgent or look.prompts():
                 urgent = True
             looks.append(look)
         return Looks(looks, found, urgent)

@@ -70,6 +70,8 @@ class ReplicaEnvironment:
     flusher: Flusher
     lag_time_max_ms: Callable[[], int]
     backoff_max_ms: Callable[[], int]
+    follower_reads: bool
+    """Whether consumers may be sent to followers."""
     woken: dict[FetchInFlight, None] = field(default_factory=dict)
     """The fetches that may have become answerable in this turn."""
     submit_isr: Callable[[Partition, IsrChange], None] | None = None
@@ -341,13 +343,15 @@ class Partition:
         if self.readers:
             self._tell(self.readers)
         if self.follower_readers:
-            # Told with the next answer: a follower is woken for it only if it may have led what is
-            # now committed, and producers wait for its word.
+            # Told with the next answer: a follower is woken for it only if consumers read there,
+            # or if it may have led what is now committed, and producers wait for its word.
             leader = self.leader
-            inherited = leader is not None and high_watermark <= leader.epoch_start_offset
+            prompt = self.prompts_followers or (
+                leader is not None and high_watermark <= leader.epoch_start_offset
+            )
             for reader in list(self.follower_readers):
                 fetch = reader.touch()
-                if inherited and fetch is not None:
+                if prompt and fetch is not None:
                     fetch.overdue = True
                     self.woken[fetch] = None
 
@@ -382,6 +386,11 @@ class Partition:
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
                 f"broker {broker_id} is no replica of {self.topic}-{self.index}",
             )
+
+    @property
+    def prompts_followers(self) -> bool:
+        """Whether followers are told of commits at once, since consumers read from them."""
+        return self._env.follower_reads
 
     def in_sync(self, broker_id: int) -> bool:
         return self.leader is not None and broker_id in self.leader.isr

@@ -4,8 +4,12 @@ When a connection to another broker breaks, its clients' connections break at th
 they ask for metadata at once: a few milliseconds before the controller has fenced the broker and
 named new leaders. An answer with the old leader would cost them their next refresh, a second later
 with librdkafka. So such an answer waits until the controller has spoken, or until the broker turns
-out to be there: where a knock is refused up to `SUSPICION_S_MAX`, otherwise as long as the knock.
-Owned by the event loop's thread.
+out to be there: where a knock is refused up to `SUSPICION_S_MAX`, otherwise as long as the knocks.
+
+A broker that has just been fenced stays on the list of brokers that clients get for `LISTED_S`:
+librdkafka takes a broker that has left the list down together with the partitions that it is about
+to give to their new leader, and finds them again only a second later. Owned by the event loop's
+thread.
 """
 
 from __future__ import annotations
@@ -19,6 +23,9 @@ from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage
 
 SUSPICION_S_MAX = 1.0
+LISTED_S = 3.0
+KNOCK_PAUSES_S = (0.0, 0.02, 0.05, 0.1)
+"""The pauses before each knock: the kernel may still accept for a process that is being killed."""
 
 
 class Suspicions:
@@ -28,6 +35,8 @@ class Suspicions:
         self._listener = listener
         self._node_id = node_id
         self._open: dict[int, asyncio.Task[None]] = {}
+        self._left_s: dict[int, float | None] = {}
+        """When brokers were fenced that had been alive; None for those that are."""
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -50,8 +59,11 @@ class Suspicions:
         task.add_done_callback(lambda _: self._open.pop(broker_id))
 
     async def _look(self, address: Address) -> None:
-        if await knock(address) is Knock.REFUSED:
-            await asyncio.sleep(SUSPICION_S_MAX)
+        for pause_s in KNOCK_PAUSES_S:
+            await asyncio.sleep(pause_s)
+            if await knock(address) is Knock.REFUSED:
+                await asyncio.sleep(SUSPICION_S_MAX)
+                return
 
     def apply(self, delta: MetadataDelta) -> None:
         """The controller has spoken of brokers."""
@@ -59,6 +71,18 @@ class Suspicions:
             task = self._open.get(broker_id)
             if task is not None:
                 task.cancel()
+            broker = self._image.brokers.get(broker_id)
+            if broker is None:
+                self._left_s.pop(broker_id, None)
+            elif not broker.fenced:
+                self._left_s[broker_id] = None
+            elif broker_id in self._left_s and self._left_s[broker_id] is None:
+                self._left_s[broker_id] = asyncio.get_running_loop().time()
+
+    def has_just_left(self, broker_id: int) -> bool:
+        """Whether the broker was fenced a moment ago."""
+        left_s = self._left_s.get(broker_id)
+        return left_s is not None and asyncio.get_running_loop().time() < left_s + LISTED_S
 
     async def settle(self) -> None:
         """Until nothing is in suspense."""

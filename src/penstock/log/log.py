@@ -34,7 +34,7 @@ from penstock.log.limits import RELATIVE_OFFSET_MAX
 from penstock.log.log_segments import LogSegments
 from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
 from penstock.log.roll import RollPolicy
-from penstock.log.segment import LogSegment
+from penstock.log.segment import LogSegment, remove_segment_files
 from penstock.log.slice import LogSlice
 from penstock.log.staging import AppendInfo, Batch, StagedAppends
 from penstock.wire.records import check_batches
@@ -315,16 +315,21 @@ class Log:
         if active.base_offset == offset:
             return
         active.on_become_inactive()
-        segment = LogSegment.create(
-            self.dir,
-            offset,
-            self._env.files,
-            self._env.indexes,
-            now_ms=self._now_ms,
-            jitter_ms=self._jitter_ms(),
-        )
-        # The snapshot lets recovery begin at this segment.
-        self.producers.take_snapshot(offset)
+        try:
+            segment = LogSegment.create(
+                self.dir,
+                offset,
+                self._env.files,
+                self._env.indexes,
+                now_ms=self._now_ms,
+                jitter_ms=self._jitter_ms(),
+            )
+            # The snapshot lets recovery begin at this segment.
+            self.producers.take_snapshot(offset)
+        except OSError:
+            # An empty segment would hide, after a start, what goes on into the old one.
+            remove_segment_files(self.dir, offset)
+            raise
         self.segments.add(segment)
         self.batches_unindexed = 0
 

@@ -38,6 +38,7 @@ from penstock.log.segment import (
 
 logger = logging.getLogger("penstock.log")
 
+OFFSET_MAX = 2**63 - 1
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
@@ -173,7 +174,10 @@ class _Loader:
         for segment in unflushed:
             if torn or segment.base_offset > end >= self.recovery_point:
                 torn = True
-                self._drop(segments, segment, producers)
+                self._drop(segments, segment, producers, "which lies behind a torn end")
+                continue
+            if segment is not unflushed[0] and not segment.size and segment.base_offset < end:
+                self._drop(segments, segment, producers, "which a roll that failed has left")
                 continue
             check = SegmentRecovery(
                 segment,
@@ -181,6 +185,7 @@ class _Loader:
                 epochs,
                 self.recovery_point,
                 self.config.index_interval_bytes,
+                _begin_of_next(unflushed, segment),
             )
             if segment is unflushed[0]:
                 # The data says it: a truncation that is not on the disk may have changed them.
@@ -192,7 +197,8 @@ class _Loader:
             check.run()
             cut += check.cut_bytes
             producers.end_offset = max(producers.end_offset, check.next_offset)
-            torn, end = check.cut_bytes > 0, check.next_offset
+            end = check.next_offset
+            torn = check.cut_bytes > 0 and end != check.limit
             if check.broken is not None and segment is unflushed[-1]:
                 self.broken = check.broken
             closed = segment is not unflushed[-1]
@@ -208,9 +214,9 @@ class _Loader:
             logger.warning("cannot write in %s, going on without: %s", self.log_dir, e)
 
     def _drop(
-        self, segments: LogSegments, segment: LogSegment, producers: ProducerStateManager
+        self, segments: LogSegments, segment: LogSegment, producers: ProducerStateManager, why: str
     ) -> None:
-        logger.warning("removing %s, which lies behind a torn end", segment.file.path)
+        logger.warning("removing %s, %s", segment.file.path, why)
         segments.remove(segment)
         producers.delete_snapshot(segment.base_offset)
         segment.delete()
@@ -266,3 +272,11 @@ class _Loader:
                 segment.delete()
             return self.log_start_offset
         return end
+
+
+def _begin_of_next(segments: list[LogSegment], segment: LogSegment) -> int:
+    """The base offset of the next segment that holds anything."""
+    return min(
+        (s.base_offset for s in segments if s.size and s.base_offset > segment.base_offset),
+        default=OFFSET_MAX,
+    )

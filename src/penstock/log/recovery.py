@@ -34,6 +34,10 @@ class SegmentRecovery:
     epochs: LeaderEpochFileCache
     recovery_point: int
     index_interval: int
+    limit: int
+    """Where the next segment begins: what lies at or above it here was cut off before that one was
+    begun, by a truncation that did not reach the disk.
+    """
     next_offset: int = field(init=False)
     cut_bytes: int = 0
     broken: str | None = None
@@ -75,7 +79,7 @@ class SegmentRecovery:
         # Epochs never go down: behind a write that reached the disk may lie what a truncation that
         # did not reach it had cut off.
         return (
-            header.base_offset >= self.next_offset
+            self.next_offset <= header.base_offset < self.limit
             and header.partition_leader_epoch >= self.epochs.latest_epoch
             and 0 <= header.last_offset_delta <= RELATIVE_OFFSET_MAX
             and header.last_offset - self.segment.base_offset <= RELATIVE_OFFSET_MAX

@@ -64,6 +64,12 @@ def segment_path(log_dir: str, base_offset: int, suffix: str) -> str:
     return f"{log_dir}/{base_offset:020d}{suffix}"
 
 
+def remove_segment_files(log_dir: str, base_offset: int) -> None:
+    """Remove what there is of a segment that was never used."""
+    for suffix in SEGMENT_SUFFIXES:
+        unlink_if_exists(segment_path(log_dir, base_offset, suffix))
+
+
 class LogSegment:
     """A segment file and its three indexes."""
 

