@@ -23,11 +23,11 @@ CODE := $(wildcard src tests tools bench examples)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test fmt fmt-check lint type java unit interop chaos sim fuzz bench docs picture clean
+.PHONY: help run test fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster docs picture clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
-		| while IFS="$$(printf '\t')" read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+		| while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in DATA_DIR (./penstock-data)
 	@echo 'When the node is ready, publish and read the first message in another terminal:'
@@ -79,6 +79,9 @@ fuzz: $(INSTALLED_DEV)  ## random input to codec and connection for FUZZ_SECONDS
 
 bench: $(INSTALLED)  ## measure publishing, consuming, latency, start and memory; results in build/bench
 	$(BIN)/python bench/run.py
+
+bench-cluster: $(INSTALLED)  ## measure three nodes: fail-over, restarts, replication, idling; build/bench/cluster.md
+	$(BIN)/python -m bench.cluster
 
 docs: $(INSTALLED)  ## write anew the pages that are generated from the code
 	$(BIN)/python -m penstock.config.settings_doc > docs/settings.md.new

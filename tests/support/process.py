@@ -33,7 +33,7 @@ _given: set[int] = set()
 
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on, and that was not given before."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", f"gw{os.getpid()}").removeprefix("gw"))
     ports = set(PORTS[worker % WORKERS_MAX :: WORKERS_MAX]) - _given
     for port in random.sample(sorted(ports), len(ports)):
         with socket.socket() as probe, contextlib.suppress(OSError):
