@@ -23,6 +23,7 @@ from penstock.base.errors import ApiError, ErrorCode
 from penstock.broker.controller_access import ControllerAccess
 from penstock.config.layers import BrokerSettings
 from penstock.metadata.delta import MetadataDelta
+from penstock.observe.logs import Alarm
 from penstock.wire.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -83,6 +84,7 @@ class BrokerLifecycle:
         self._unfenced = self._loop.create_future()
         self._let_go = self._loop.create_future()
         self._refused_said_s = 0.0
+        self._alarm = Alarm(log)
 
     # -- the way up ----------------------------------------------------------------------------
 
@@ -138,7 +140,7 @@ class BrokerLifecycle:
                 if e.code in _UNKNOWN_HERE:
                     await self._register()
                     continue
-                log.warning("a heartbeat was not answered: %s", e)
+                self._alarm.raised("heartbeat", f"a heartbeat was not answered: {e}")
             await self._pause(self._interval_s())
 
     def _interval_s(self) -> float:

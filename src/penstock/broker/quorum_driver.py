@@ -19,6 +19,7 @@ back. Owned by the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -70,6 +71,7 @@ from penstock.wire.schema import Message
 
 logger = logging.getLogger("penstock.broker")
 
+DISK_FULL_RETRY_S = 0.5
 RESIGN_S_MAX = 1.0
 """How long a stopping leader waits for its voters to hear of it."""
 
@@ -276,7 +278,24 @@ class QuorumDriver:
         if self._blocking:
             self.log.write_state(effect.text)
             return None
-        return self.in_thread(lambda: self.log.write_state(effect.text))
+        return self._spawn(self._write_state_when_there_is_room(effect.text))
+
+    async def _write_state_when_there_is_room(self, text: str) -> None:
+        """Nothing goes on before it is written: a full disk is waited for, any other trouble ends
+        this node's part in the quorum.
+        """
+        waits = False
+        while True:
+            try:
+                await self.in_thread(lambda: self.log.write_state(text))
+                return
+            except StorageError as e:
+                if not (isinstance(e.__cause__, OSError) and e.__cause__.errno == errno.ENOSPC):
+                    raise
+                if not waits:
+                    logger.error("the quorum waits for room on the disk: %s", e)
+                waits = True
+            await asyncio.sleep(DISK_FULL_RETRY_S)
 
     def _append_batches(self, effect: Append) -> None:
         try:
@@ -368,6 +387,8 @@ class QuorumDriver:
             self.log.append(append)
         except (StorageError, ApiError) as e:
             self.event(lambda now_ms: self.quorum.on_refused(append, now_ms))
+            if len(self.quorum.voters) > 1:
+                self.event(self.quorum.resign)  # another disk may have room
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e)) from e
         self._sync()
         if self.failure is not None:
@@ -440,10 +461,11 @@ class QuorumDriver:
             [self._changed, *others], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
         )
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._spawned_done)
+        return task
 
     def _spawned_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

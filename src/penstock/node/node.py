@@ -172,9 +172,16 @@ class Node:
             await asyncio.sleep(LOOK_S)  # the controller knows already, this node in a moment
 
     async def _become_voter(self, driver: QuorumDriver) -> None:
-        """Give a node that is to vote the time to join: ready then means that it counts."""
+        """Join the voters, and take the time for it: ready then means that this node counts.
+
+        It is registered by now, so no other node with its number is alive: the voter whose place
+        it takes can only be its own earlier self.
+        """
+        if not auto_joins(self._config):
+            return
+        driver.event(driver.quorum.join)
         deadline = asyncio.get_running_loop().time() + BECOME_VOTER_S_MAX
-        while auto_joins(self._config) and not driver.quorum.is_voter:
+        while not driver.quorum.is_voter:
             if asyncio.get_running_loop().time() >= deadline:
                 log.warning("this node is not a voter of the quorum yet; it goes on asking")
                 return
@@ -307,7 +314,6 @@ def quorum_config(config: BrokerConfig, formed: Formed) -> QuorumConfig:
         cluster_id=formed.cluster_id,
         listener_name=config.inter_broker_listener,
         bootstrap_servers=(*others, *config.bootstrap_servers),
-        auto_join=auto_joins(config),
         founder=formed.founder,
         election_timeout_ms=config.controller_quorum_election_timeout_ms,
         fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,

@@ -23,7 +23,8 @@ from penstock.wire.schema import Message
 
 _KEY_VERSION = 0
 _VERSION = 0
-_LEADER_CHANGE_VERSION = 1
+_LEADER_CHANGE_VERSION = 0
+"""As Kafka 4.3 writes it: its tools read no other."""
 
 
 def leader_change(
@@ -32,14 +33,10 @@ def leader_change(
     message = LeaderChangeMessage(
         version=_LEADER_CHANGE_VERSION,
         leader_id=leader_id,
-        voters=[_leader_change_voter(key) for key in voters],
-        granting_voters=[_leader_change_voter(key) for key in granting],
+        voters=[LeaderChangeVoter(voter_id=key.id) for key in voters],
+        granting_voters=[LeaderChangeVoter(voter_id=key.id) for key in granting],
     )
     return _record(ControlType.LEADER_CHANGE, message, _LEADER_CHANGE_VERSION, now_ms)
-
-
-def _leader_change_voter(key: ReplicaKey) -> LeaderChangeVoter:
-    return LeaderChangeVoter(voter_id=key.id, voter_directory_id=key.directory_id)
 
 
 def kraft_version(version: int, now_ms: int) -> Record:

@@ -226,6 +226,11 @@ class Quorum:
             resign(self._core, now_ms)
         return self._done(now_ms)
 
+    def join(self, now_ms: int) -> list[Effect]:
+        """From now on this node asks to be a voter, in the place of an entry with its id."""
+        self._core.config = self._core.config._replace(auto_join=True)
+        return self._done(now_ms)
+
     # -- peers ---------------------------------------------------------------------------------
 
     def handle(self, token: object, request: Message, now_ms: int) -> list[Effect]:

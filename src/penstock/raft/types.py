@@ -43,6 +43,7 @@ class QuorumConfig(NamedTuple):
     bootstrap_servers: tuple[tuple[str, int], ...] = ()
     """Where to ask for the leader while none is known."""
     auto_join: bool = False
+    """Whether this node asks to be a voter from the start; `Quorum.join` lets it begin later."""
     founder: bool = False
     """A log without a voter set makes this node its only voter. With an empty log that founds a
     cluster: true only when it is known that there is none.

@@ -43,7 +43,6 @@ class PartitionHistory:
     acknowledged: dict[int, tuple[bytes, str]] = field(default_factory=dict)
     watermarks: dict[int, int] = field(default_factory=dict)
     """The highest watermark seen, by leader epoch."""
-    last_of: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
 
 class History:
@@ -58,11 +57,6 @@ class History:
             found = PartitionHistory(f"{topic}-{partition}")
             self.partitions[topic, partition] = found
         return found
-
-    def forget(self, topic: str) -> None:
-        """The topic was deleted."""
-        for key in [key for key in self.partitions if key[0] == topic]:
-            del self.partitions[key]
 
     def acknowledge(
         self, topic: str, partition: int, base_offset: int, values: list[bytes], who: str

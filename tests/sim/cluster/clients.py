@@ -80,8 +80,10 @@ class Producer:
         while self.idempotent and self._producer_id < 0 and not self.stopping:
             await self._init()
         while not self.stopping:
-            while len(self._unacknowledged) < self.rng.choice((1, 1, 3, IN_FLIGHT_MAX)):
-                self._unacknowledged.append(self._batch())
+            # A partition that knows nothing of a producer takes any sequence as its first, as in
+            # Kafka: nothing may follow the first batch before it is acknowledged.
+            wanted = self.rng.choice((1, 1, 3, IN_FLIGHT_MAX)) if self.sent else 1
+            self._unacknowledged += [self._batch() for _ in range(wanted)]
             while self._unacknowledged and not self.stopping:
                 if not await self._send_all():
                     await pause(RETRY_S * self.rng.uniform(0.5, 1.5))
@@ -109,7 +111,8 @@ class Producer:
     def _batch(self) -> Batch:
         values = [self._value() for _ in range(self.rng.randint(1, 4))]
         key = b"k" if self.idempotent else None
-        records = [Record(i, EPOCH_MS, key, value) for i, value in enumerate(values)]
+        now_ms = EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
+        records = [Record(i, now_ms, key, value) for i, value in enumerate(values)]
         sequence, self._sequence = self._sequence, self._sequence + len(values)
         how = {}
         if self.idempotent:

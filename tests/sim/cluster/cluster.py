@@ -186,6 +186,19 @@ class Machine:
         self.process = self.node = None
         self.serving = False
 
+    def supervise(self) -> None:
+        """Start a node again that says it is not alive, or did not start, as a supervisor does."""
+        if self.node is not None and self.runs and not self.node.health().live:
+            self.crash(power=False)
+            self.start()
+        elif self.failed is not None and not self.up:
+            self.failed = None
+            self.start()
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and not self.process.paused
+
     def pause(self) -> None:
         assert self.process is not None
         self.world.trace.say(self.name, "is paused")

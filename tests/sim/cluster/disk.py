@@ -188,12 +188,12 @@ class Disk:
                     os.pwrite(fd, write.before, write.position)
                 os.ftruncate(fd, write.end)
             if kept < len(writes) and writes[kept].size:
-                self._tear(fd, writes[kept], path)
+                self._tear(fd, writes[kept])
         finally:
             os.close(fd)
         return len(writes) - kept
 
-    def _tear(self, fd: int, write: Write, path: str) -> None:
+    def _tear(self, fd: int, write: Write) -> None:
         """The write at which the power went: a part of it, or zeros where it should be."""
         how = self.rng.randrange(4)
         end = os.fstat(fd).st_size
@@ -385,9 +385,6 @@ class Os(types.ModuleType):
             st_mtime_ns=modified_ns,
             st_mtime=modified_ns / 1e9,
         )
-
-    def utime(self, path: Any, times: Any = None, *, ns: Any = None) -> None:
-        os.utime(path, times, ns=ns) if times is None else os.utime(path, times)
 
     def listdir(self, path: Any = ".") -> list[str]:
         return sorted(os.listdir(path))

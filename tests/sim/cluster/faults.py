@@ -26,6 +26,7 @@ from .schedule import (
 )
 from .wire import pause
 
+SUPERVISOR_S = 1.0
 CLOCK_SKEW_MS_MAX = 1_800_000
 """Below `message.timestamp.after.max.ms`, or the node would rightly refuse the clients' records."""
 
@@ -52,6 +53,13 @@ class Faults:
             self.world.trace.say("fault", str(episode))
             await self._strike(episode)
             await pause(episode.pause_s)
+
+    async def supervise(self) -> None:
+        """Look after the nodes, as the machines' supervisors do, until the run is over."""
+        while True:
+            await pause(SUPERVISOR_S)
+            for machine in self.world.machines.values():
+                machine.supervise()
 
     async def heal(self) -> None:
         """All machines on, all links good, all disks well."""

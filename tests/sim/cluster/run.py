@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,8 +82,6 @@ class Run:
         except Violation as e:
             failure = str(e)
         except Exception as e:
-            import traceback
-
             failure = f"{e!r}\n{traceback.format_exc()}"
         world = self.world
         world.close()
@@ -120,11 +119,13 @@ class Run:
         chaos = self.world.process("chaos")
         plans = [self.world.spawn(chaos, faults.run(p)) for p in (self.plan, self.weather)]
         self.tasks += plans
+        supervisor = self.world.spawn(chaos, faults.supervise())
         await self._until(
             lambda: all(p.done() for p in plans), "the faults to be over", FAULTS_S_MAX
         )
         await faults.heal()
         await self._judge()
+        supervisor.cancel()
 
     async def _observe(self) -> None:
         while not self.observed:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-CLUSTERS, SINGLES = 40, 15
-CLUSTERS_MINUTES, SINGLES_MINUTES = 0.75, 0.25
+CLUSTERS, SINGLES = 50, 40
+"""Seeds of one test."""
+MINUTES_MAX = 1.5
 """Where the machine is slow, fewer seeds run."""
 FOUND_WITHIN_SEEDS = 60
 
@@ -33,11 +34,12 @@ def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProce
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("nodes", "seeds", "minutes"),
-    [(3, CLUSTERS, CLUSTERS_MINUTES), (1, SINGLES, SINGLES_MINUTES)],
+    ("nodes", "first", "seeds"),
+    [(3, CLUSTERS * i, CLUSTERS) for i in range(3)] + [(1, 0, SINGLES)],
 )
-def test_seeds(nodes: int, seeds: int, minutes: float) -> None:
-    done = simulate("--nodes", str(nodes), "--seeds", str(seeds), "--minutes", str(minutes))
+def test_seeds(nodes: int, first: int, seeds: int) -> None:
+    which = ("--nodes", str(nodes), "--from", str(first), "--seeds", str(seeds))
+    done = simulate(*which, "--minutes", str(MINUTES_MAX))
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 

@@ -32,7 +32,6 @@ class Wire:
         self.brokers: dict[int, Address] = {}
         self.topic_ids: dict[str, Uuid] = {}
         self.leaders: dict[tuple[str, int], Leader] = {}
-        self.controller_id = -1
         self._open: dict[Address, PeerConnection] = {}
         self._turn = 0
 
@@ -86,7 +85,6 @@ class Wire:
         )
         for broker in answer.brokers:
             self.brokers[broker.node_id] = Address(broker.host, broker.port)
-        self.controller_id = answer.controller_id
         for topic in answer.topics:
             if topic.error_code == ErrorCode.NONE:
                 self._take(topic)
@@ -113,10 +111,6 @@ class Wire:
     def forget(self, topic: str, partition: int) -> None:
         """What is known of the leader is wrong."""
         self.leaders.pop((topic, partition), None)
-
-    def close(self) -> None:
-        for connection in self._open.values():
-            connection.close()
 
 
 async def pause(seconds: float) -> None:

@@ -44,7 +44,7 @@ def test_a_folder_of_the_release_before_gets_its_voters_at_the_first_election() 
     (append,) = [e for e in rig.effects if isinstance(e, Append)]
     assert (append.first, append.last) == (40, 42)
     record = read_records(append.batches)[0]
-    message = LeaderChangeMessage.decode(record.value or b"", 1)
+    message = LeaderChangeMessage.decode(record.value or b"", 0)
     assert (message.leader_id, [v.voter_id for v in message.granting_voters]) == (1, [1])
     assert rig.quorum.epoch == 7
     assert rig.quorum.high_watermark == 0
