@@ -44,7 +44,7 @@ class HighWatermarks:
         for partition in partitions:
             if len(partition.registration.replicas) > 1:
                 tp = TopicPartition(partition.topic, partition.index)
-                self._offsets[tp] = partition.high_watermark
+                self._offsets[tp] = partition.known_watermark
         due = dict(self._offsets)
 
         def write() -> None:

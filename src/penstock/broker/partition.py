@@ -83,6 +83,7 @@ class Partition:
         "_append_waiters",
         "_deletion_waiters",
         "_env",
+        "_remembered",
         "_undecided",
         "counters",
         "durable_offset",
@@ -143,8 +144,11 @@ class Partition:
         self.under_min_isr = False
         # Everything that recovery kept was in the log before.
         self.durable_offset = log.log_end_offset
-        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
-        log.update_high_watermark(self.high_watermark)
+        self.high_watermark = log.log_start_offset
+        self._remembered = high_watermark
+        """The high watermark of the last run. After a loss of power the log may hold what had been
+        cut off before, so it counts only if this replica leads before a leader has spoken.
+        """
         self.registration = registration
         self.role = self._role_in(registration)
         self.leader_id = registration.leader
@@ -203,6 +207,9 @@ class Partition:
     def _lead(self) -> None:
         """Begin to lead: what is here is the truth now."""
         self.follower = None
+        self.high_watermark = self.known_watermark
+        self._remembered = 0
+        self.log.update_high_watermark(self.high_watermark)
         registration, env = self.registration, self._env
         if len(registration.replicas) == 1:
             # There is no other replica to ask.
@@ -240,8 +247,14 @@ class Partition:
         else:
             self.leader.follow(self.registration)
 
+    @property
+    def known_watermark(self) -> int:
+        """What is known to be committed, in this run or the last one."""
+        return max(self.high_watermark, min(self._remembered, self.log.log_end_offset))
+
     def _begin_following(self) -> None:
         self.leader = None
+        self.log.update_high_watermark(self.high_watermark)
         if self.leader_id == NO_LEADER:
             self.follower = None
         else:
@@ -461,6 +474,7 @@ class Partition:
             self._make_room_for(records)
             log_.append_as_follower(records, self.leader_epoch)
             self.settle()
+        self._remembered = 0
         committed = min(step.high_watermark, log_.log_end_offset)
         if committed > self.high_watermark:
             self._commit(committed)

@@ -377,6 +377,9 @@ def test_high_watermarks_are_written_down(tmp_path: Path) -> None:
             stage.actors[1].hears = False
             await stage.enter(2)
             partition = await until(lambda: stage.actors[2].opened())
+            # A follower waits for its leader's word; a leader goes by what it remembers.
+            assert (partition.high_watermark, partition.known_watermark) == (0, 3)
+            stage.elect(2, isr=[2])
             assert partition.high_watermark == 3
 
     run(test)
