@@ -294,7 +294,8 @@ def _read(look: Look, *, nowait: bool) -> Found:
 def _settle(wanted: FetchPartition, data: PartitionData, look: Look) -> bool:
     """Whether `data` is news to the session's client; what then need not be looked at again."""
     news = wanted.has_news(data)
-    if not (data.records or look.urgent or look.more or wanted.touched):
+    # A slice without a whole batch had too little room: it gave nothing, and yet there is more.
+    if look.slice is None and not (look.urgent or look.more or wanted.touched):
         assert wanted.session is not None
         wanted.session.dirty.pop(wanted, None)
     return news

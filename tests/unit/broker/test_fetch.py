@@ -387,3 +387,19 @@ def test_an_incremental_fetch_waits_and_is_woken(tmp_path: Path) -> None:
             assert sizes(await waiting) == {1: SIZE}
 
     run(test)
+
+
+def test_a_partition_with_room_for_a_part_of_a_batch_is_not_forgotten(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            topic = await rig.topic(partitions=2)
+            peer = await rig.peer()
+            await filled(rig, topic, peer, {0: 1, 1: 1})
+            room: dict[str, Any] = {"max_bytes": SIZE + SIZE // 2}
+            full = await ask(peer, [(topic, {0: 0, 1: 0})], session_epoch=0, **room)
+            assert sizes(full) == {0: SIZE, 1: 0}
+            how: dict[str, Any] = {"session_id": full.session_id, "session_epoch": 1}
+            news = await ask(peer, [(topic, {0: 1})], max_wait_ms=LONG_MS, **how, **room)
+            assert sizes(news) == {1: SIZE}
+
+    run(test)
