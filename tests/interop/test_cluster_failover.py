@@ -35,9 +35,10 @@ KILLS = 4
 GO_ON_SECONDS_MAX = 40.0
 MEDIAN_PAUSE_SECONDS_MAX = 1.0
 WORST_PAUSE_SECONDS_MAX = 3.0
-# By themselves Java and librdkafka stay below 100 ms; aiokafka and kafka-python always pause that
-# long when a leader has moved, and the other tests of a run take their share of the processor.
-ROLLING_P99_SECONDS_MAX = 0.3
+# By themselves Java and librdkafka stay below 100 ms, which `make bench` measures; aiokafka and
+# kafka-python always pause that long when a leader has moved, and here other tests take their share
+# of the processor.
+ROLLING_P99_SECONDS_MAX = 1.0
 BETWEEN_NODES_SECONDS = 3.0
 WARM_UP_ANSWERS = 400
 

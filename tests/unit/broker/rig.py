@@ -164,14 +164,21 @@ class Rig:
         return self._stopping
 
     async def peer(self) -> Peer:
-        known = set(self.server.connections)
         host, port = self.node.kafka_address.rsplit(":", 1)
         reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 26)
-        await until(lambda: set(self.server.connections) - known)
-        [inside] = set(self.server.connections) - known
+        address = writer.get_extra_info("sockname")
+        inside = await until(lambda: self._inside(address))
         made = Peer(reader, writer, inside)
         self._peers.append(made)
         return made
+
+    def _inside(self, address: tuple[str, int]) -> Connection | None:
+        """The node's end of the connection from `address`."""
+        for connection in self.server.connections:
+            transport = connection._transport
+            if transport is not None and transport.get_extra_info("peername") == address:
+                return connection
+        return None
 
     async def topic(self, name: str = "t", partitions: int = 1, **config: str) -> RawTopic:
         """Makes a topic; settings are given with `_` for `.`."""
