@@ -111,11 +111,23 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a load (default 5)")
     parser.add_argument("--catch-up", default="1G", metavar="SIZE", help="missed data (default 1G)")
     parser.add_argument("--dir", default=None, help="where nodes keep their data")
+    parser.add_argument(
+        "--touch-memory",
+        default="6G",
+        metavar="SIZE",
+        help="memory to write to before large loads, as for bench/run.py (default 6G)",
+    )
     given = parser.parse_args()
     chosen = [part for part in PARTS if given.only in part.name]
     if not chosen:
         raise SystemExit(f"no part has {given.only!r} in its name")
-    options = Options(given.kills, given.seconds, parse_size(given.catch_up), given.dir)
+    options = Options(
+        given.kills,
+        given.seconds,
+        parse_size(given.catch_up),
+        parse_size(given.touch_memory),
+        given.dir,
+    )
     results: list[tuple[Part, list[dict[str, Any]]]] = []
     for part in chosen:
         runs = []

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.support.cluster import Cluster
 
+from penstock.cli.bench.broker import touch_memory
 from penstock.cli.bench.raw_consume import FetchLoad
 from penstock.cli.bench.raw_produce import ProduceLoad
 from penstock.cli.bench.report import MB, percentiles
@@ -46,6 +47,7 @@ def replication(options: Options) -> dict[str, Any]:
             latencies = percentiles(paced.run(PER_SECOND, options.seconds))
             paced.close()
             found |= prefixed(name, latencies)
+            touch_memory(options.touch_bytes)
             found |= prefixed(name, _throughput(cluster, name, options.seconds))
     return found
 
@@ -84,6 +86,7 @@ def catch_up(options: Options) -> dict[str, Any]:
         place_topic(cluster, "data", [[leader, follower]] * CATCH_UP_PARTITIONS, one_copy)
         place_topic(cluster, "paced", [[leader]], one_copy)
         cluster.stop(follower)
+        touch_memory(options.touch_bytes)
         _fill(cluster, leader, "data", options.catch_up_bytes)
         found = _read_speeds(cluster, leader, "data", options.seconds)
         paced = PacedProduce(address(cluster, leader), "paced", ACKS_ALL)
@@ -94,6 +97,7 @@ def catch_up(options: Options) -> dict[str, Any]:
         beside = threading.Thread(
             target=lambda: during.extend(paced.run(PER_SECOND, CATCH_UP_S_MAX, done))
         )
+        touch_memory(options.touch_bytes)  # a host may soon take back what is not used
         size = _bytes(cluster, leader, "data") - _bytes(cluster, follower, "data")
         seconds = _await_in_sync(cluster, leader, follower, beside)
         done.set()

@@ -19,6 +19,7 @@ PARTITIONS = 6
 PER_SECOND = 200.0
 WARM_UP_ACKS = 400
 SETTLE_S = 2.0
+STEADY_NS = NS // 5
 GO_ON_S_MAX = 40.0
 BETWEEN_NODES_S = 3.0
 """As the documentation of a rolling restart says: the next node a moment after all is in sync."""
@@ -33,7 +34,7 @@ def failover(options: Options) -> dict[str, Any]:
             pauses: dict[str, list[float]] = {name: [] for name in writers}
             for number in range(options.kills):
                 prefer_leaders(cluster, *writers)
-                time.sleep(SETTLE_S)
+                _settle(writers)
                 victim = victim_of(cluster, number)
                 for name, pause in _kill(cluster, victim, writers).items():
                     pauses[name].append(pause)
@@ -81,6 +82,22 @@ def _writing(cluster: Cluster, *, raw: bool) -> Iterator[Mapping[str, Writer]]:
     yield writers
     for writer in writers.values():
         writer.stop()
+
+
+def _settle(writers: Mapping[str, Writer]) -> None:
+    """Waits until every partition answers at once, for all writers.
+
+    librdkafka tries a node that was down at ever longer intervals; leaders that have gone back to
+    it must not be taken for what the next kill did.
+    """
+    time.sleep(SETTLE_S)
+    for name, writer in writers.items():
+        _await(
+            lambda writer=writer: (  # type: ignore[misc]
+                len(writer.acked_since(time.perf_counter_ns() - STEADY_NS)) == PARTITIONS
+            ),
+            f"{name} does not come to rest",
+        )
 
 
 def _partition_leader(cluster: Cluster, number: int) -> int:

@@ -30,6 +30,7 @@ class Options:
     kills: int
     seconds: float
     catch_up_bytes: int
+    touch_bytes: int
     folder: str | None
 
 

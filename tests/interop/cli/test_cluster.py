@@ -70,8 +70,9 @@ def placed(cluster: Cluster, topic_name: Callable[[], str]) -> Iterator[Callable
 
 def _fill(cluster: Cluster, name: str, messages: int) -> None:
     done = subprocess.run(
-        [*PENSTOCK, "topic", "produce", name, "-b", cluster.bootstrap],
-        input=b"".join(b"%d %s\n" % (i, os.urandom(500).hex().encode()) for i in range(messages)),
+        # With keys, so that every partition gets some.
+        [*PENSTOCK, "topic", "produce", name, "--input", "key-value", "-b", cluster.bootstrap],
+        input=b"".join(b"%d:%s\n" % (i, os.urandom(500).hex().encode()) for i in range(messages)),
         capture_output=True,
         timeout=COMMAND_SECONDS_MAX,
         check=False,
