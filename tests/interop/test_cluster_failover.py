@@ -34,8 +34,8 @@ PER_SECOND = 200
 KILLS = 4
 GO_ON_SECONDS_MAX = 40.0
 MEDIAN_PAUSE_SECONDS_MAX = 1.0
-# The cluster itself is back within 3 s, which `make bench-cluster` measures with a client that has no
-# pauses of its own; librdkafka's grow to ten seconds.
+# The cluster itself is back within 3 s, which `make bench-cluster` measures with a client that has
+# no pauses of its own; librdkafka's grow to ten seconds.
 WORST_PAUSE_SECONDS_MAX = 12.0
 SETTLE_SECONDS = 1.0
 PROMPT_SECONDS = 0.3
@@ -121,7 +121,7 @@ def pause_after(writer: Writer, partition: int, moment: float) -> float:
     return max(b - a for a, b in itertools.pairwise(times) if b > moment)
 
 
-def settle(writer: Writer) -> None:
+def come_to_rest(writer: Writer) -> None:
     """Until every partition is answered promptly.
 
     librdkafka tries a node that was down at ever longer intervals; leaders that have gone back to
@@ -140,7 +140,7 @@ def test_a_killed_leader(cluster: Cluster, name: str, client: str) -> None:
     killed: list[tuple[float, list[int]]] = []
     with writing(cluster, client, name) as writer:
         for number in range(KILLS):
-            settle(writer)
+            come_to_rest(writer)
             victim = cluster.leader(name, number % PARTITIONS)
             states = cluster.partitions(name)
             led = [p for (_, p), state in states.items() if state.leader == victim]
