@@ -72,7 +72,9 @@ def _fill(cluster: Cluster, name: str, messages: int) -> None:
     done = subprocess.run(
         # With keys, so that every partition gets some.
         [*PENSTOCK, "topic", "produce", name, "--input", "key-value", "-b", cluster.bootstrap],
-        input=b"".join(b"%d:%s\n" % (i, os.urandom(500).hex().encode()) for i in range(messages)),
+        input=b"".join(
+            b"%d:%d %s\n" % (i, i, os.urandom(500).hex().encode()) for i in range(messages)
+        ),
         capture_output=True,
         timeout=COMMAND_SECONDS_MAX,
         check=False,
