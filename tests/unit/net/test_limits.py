@@ -164,7 +164,7 @@ def test_a_client_that_does_not_read_is_idle_one_that_waits_for_us_is_not() -> N
             net.script.body = lambda _: bytes(16 * MIB)
             net.script.finish(2)
             await until(lambda: net.server.refused_total["idle"] == 1)
-            assert len(net.server.connections) == 1
+            await until(lambda: len(net.server.connections) == 1)  # a turn after its count
             net.script.body = lambda _: b""
             net.script.finish(1)
             assert await waits.receive() == (1, b"")
