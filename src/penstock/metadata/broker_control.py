@@ -21,7 +21,7 @@ leaders wherever they ask. Each decision costs by what the broker holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.base.errors import ApiError, ErrorCode
@@ -110,14 +110,15 @@ class BrokerControl:
             record.fenced = existing.fenced
             record.in_controlled_shutdown = existing.in_controlled_shutdown
             record.cordoned_log_dirs = list(existing.cordoned_log_dirs) or None
-            changes: Iterable[MetadataRecord] = ()
-        elif all(broker_id == request.broker_id for broker_id in self._image.brokers):
+            self._liveness.heard(request.broker_id, record.broker_epoch, now_ms)
+            return [record], record.broker_epoch
+        if all(broker_id == request.broker_id for broker_id in self._image.brokers):
             record.fenced = False
             changes = self._return(broker_of(record), restarted=True)
         else:
             changes = self._leave(request.broker_id)
         records = [record, *changes]
-        self._liveness.heard(request.broker_id, record.broker_epoch, now_ms)
+        self._liveness.registered(request.broker_id, record.broker_epoch, now_ms)
         return records, record.broker_epoch
 
     def _check_registration(
@@ -298,7 +299,9 @@ class BrokerControl:
         )
 
     def _leave(self, broker_id: int) -> Iterator[MetadataRecord]:
-        changes = PartitionChanges(self._image, self._unclean, leaving=broker_id)
+        changes = PartitionChanges(
+            self._image, self._unclean, leaving=broker_id, newcomers=self._liveness.newcomers()
+        )
         for place in self._index.held_by(broker_id):
             if broker_id in place.partition.isr:
                 target = Target(isr=[b for b in place.partition.isr if b != broker_id])

@@ -2,7 +2,10 @@
 
 A broker's session lasts `broker.session.timeout.ms` from its last sign of life. A new controller
 knows no signs of life yet and gives every broker a full session from its activation. The session of
-a broker that is alone does not end: nobody could take over, and it is this very process. All times
+a broker that is alone does not end: nobody could take over, and it is this very process.
+
+A broker that has just registered is a newcomer: clients that had lost it may only try it again
+after their back-off, up to `NEWCOMER_MS` later, so others had better lead meanwhile. All times
 are milliseconds of one clock that never goes back; the caller brings them. Each question looks at
 every broker once: there are few of them.
 """
@@ -16,6 +19,8 @@ from penstock.metadata.assignments import active
 from penstock.metadata.image import Broker, MetadataImage
 
 NO_OFFSET = -1
+NEWCOMER_MS = 10_000
+"""The longest that common clients leave a broker alone to which they could not connect."""
 
 
 @dataclass(slots=True)
@@ -28,6 +33,8 @@ class Contact:
     """The last metadata record that the broker has applied."""
     shutdown_offset: int = NO_OFFSET
     """The last record of the changes that took its leaderships, once it asked to shut down."""
+    registered_ms: int | None = None
+    """When it registered with this controller; None if that was with an earlier one."""
 
 
 class Liveness:
@@ -51,6 +58,19 @@ class Liveness:
             contact = self._contacts[broker_id] = Contact(epoch, now_ms)
         contact.last_ms = max(contact.last_ms, now_ms)
         return contact
+
+    def registered(self, broker_id: int, epoch: int, now_ms: int) -> None:
+        """Notes that a new incarnation has registered."""
+        self.heard(broker_id, epoch, now_ms).registered_ms = now_ms
+
+    def newcomers(self) -> dict[int, int]:
+        """When each newcomer registered, as of the last sign of life of anybody."""
+        now_ms = max((contact.last_ms for contact in self._contacts.values()), default=0)
+        return {
+            broker_id: contact.registered_ms
+            for broker_id, contact in self._contacts.items()
+            if contact.registered_ms is not None and now_ms < contact.registered_ms + NEWCOMER_MS
+        }
 
     def heard_from(self, broker: Broker) -> bool:
         """Whether this incarnation gave a sign of life to this controller."""

@@ -7,8 +7,9 @@ The caller says what is to become of the in-sync set or the assignment; this wor
 2. An election, where the leader is gone or may not lead, or another one is asked for. A leader is
    in the in-sync set, is active, and has the data folder that the partition was assigned to: a
    broker that lost its disk has lost the partition, although its id is the same. Among several the
-   first in the order of the replicas leads. An unclean election takes any active replica when
-   there is none such, makes it the whole in-sync set and marks the partition as recovering.
+   first in the order of the replicas leads; newcomers, whom clients may not have found yet, come
+   last, the latest at the end. An unclean election takes any active replica when there is none
+   such, makes it the whole in-sync set and marks the partition as recovering.
 3. The last member of an in-sync set stays in it, without leading, so that nobody else leads with
    less data by mistake.
 4. A new leader epoch starts whenever a leader is named, and also when replicas are taken away, so
@@ -17,7 +18,7 @@ The caller says what is to become of the in-sync set or the assignment; this wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -60,7 +61,8 @@ class Target:
 class PartitionChanges:
     """Makes the records of changes, as the brokers are after the decision under way.
 
-    `leaving` is a broker that stops being active with this decision, `coming` one that begins.
+    `leaving` is a broker that stops being active with this decision, `coming` one that begins;
+    `newcomers` have registered only just, each at its time.
     """
 
     def __init__(
@@ -70,11 +72,13 @@ class PartitionChanges:
         *,
         leaving: int | None = None,
         coming: Broker | None = None,
+        newcomers: Mapping[int, int] | None = None,
     ) -> None:
         self._image = image
         self._unclean = unclean
         self._leaving = leaving
         self._coming = coming
+        self._newcomers = newcomers or {}
 
     def usual(self, topic: str) -> Election:
         """The election that follows by itself when a leader is gone."""
@@ -126,9 +130,9 @@ class PartitionChanges:
             return new.replicas[0], False
         if fit(old.leader):
             return old.leader, False
-        leader = next(filter(fit, new.replicas), None)
-        if leader is not None:
-            return leader, False
+        candidates = [broker_id for broker_id in new.replicas if fit(broker_id)]
+        if candidates:
+            return min(candidates, key=self._came_ms), False
         if election is Election.UNCLEAN:
             # One with its data folder comes before one that starts with nothing.
             fallback = [b for b in new.replicas if self._active(b) is not None]
@@ -136,6 +140,10 @@ class PartitionChanges:
             if fallback:
                 return (kept or fallback)[0], True
         return NO_LEADER, False
+
+    def _came_ms(self, broker_id: int) -> int:
+        """When a newcomer came; all others have been there for ever."""
+        return self._newcomers.get(broker_id, -1)
 
     def _directories(
         self, record: PartitionChangeRecord, old: Partition, new: Partition, isr: tuple[int, ...]
