@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from penstock.cli.bench.raw_produce import ProduceLoad
 from penstock.cli.bench.report import MB, percentiles
 from penstock.cli.bench.requests import message_batch
 
-from .nodes import Options, address, cpu_seconds, place_topic, prefixed, running, say
-from .paced import PacedProduce
+from .nodes import Options, address, apart, cpu_seconds, place_topic, prefixed, running, say
+from .paced import PacedProcess, PacedProduce
 from .writers import ACKS_ALL, MESSAGE_BYTES
 
 PER_SECOND = 1000.0
@@ -79,9 +78,11 @@ def _throughput(cluster: Cluster, topic: str, seconds: float) -> dict[str, Any]:
 def catch_up(options: Options) -> dict[str, Any]:
     """A follower was away while much was written: how fast it comes back, what that does to the
     leader's clients, and how fast the same data can be read.
+
+    The leader has a core of its own, as it has a machine of its own elsewhere.
     """
     leader, follower = 1, 2
-    with running(options) as cluster:
+    with running(options) as cluster, apart(cluster.nodes[leader]):
         one_copy = {"min.insync.replicas": "1"}
         place_topic(cluster, "data", [[leader, follower]] * CATCH_UP_PARTITIONS, one_copy)
         place_topic(cluster, "paced", [[leader]], one_copy)
@@ -89,21 +90,15 @@ def catch_up(options: Options) -> dict[str, Any]:
         touch_memory(options.touch_bytes)
         _fill(cluster, leader, "data", options.catch_up_bytes)
         found = _read_speeds(cluster, leader, "data", options.seconds)
-        paced = PacedProduce(address(cluster, leader), "paced", ACKS_ALL)
-        paced.run(PER_SECOND, WARM_UP_S)
-        before = percentiles(paced.run(PER_SECOND, options.seconds))
-        during: list[int] = []
-        done = threading.Event()
-        beside = threading.Thread(
-            target=lambda: during.extend(paced.run(PER_SECOND, CATCH_UP_S_MAX, done))
-        )
         touch_memory(options.touch_bytes)  # a host may soon take back what is not used
         size = _bytes(cluster, leader, "data") - _bytes(cluster, follower, "data")
-        seconds = _await_in_sync(cluster, leader, follower, beside)
-        done.set()
-        beside.join()
-        paced.close()
-    after = percentiles(during)
+        with PacedProcess(address(cluster, leader), "paced", PER_SECOND) as paced:
+            paced.measured(lambda: time.sleep(WARM_UP_S))
+            _, latencies = paced.measured(lambda: time.sleep(options.seconds))
+            before = percentiles(latencies)
+            _launch(cluster, follower)
+            seconds, latencies = paced.measured(lambda: _until_in_sync(cluster, leader, follower))
+            after = percentiles(latencies)
     found |= prefixed("before", before) | prefixed("during", after)
     speed = size / MB / seconds
     found["catch_up_mb_per_s"] = round(speed, 1)
@@ -178,11 +173,9 @@ def _end_offset(cluster: Cluster, node_id: int, topic: str) -> int:
     return int(answer.topics[0].partitions[0].offset)
 
 
-def _await_in_sync(cluster: Cluster, leader: int, follower: int, beside: threading.Thread) -> float:
-    """Starts the follower; the seconds from its first new byte until it is in sync everywhere.
-
-    The load beside begins with the first byte too, so that the start of a process is not taken for
-    the price of copying.
+def _launch(cluster: Cluster, follower: int) -> None:
+    """Starts the follower; back with its first new byte, so that the start of a process is not
+    taken for the price of copying.
     """
     had = _bytes(cluster, follower, "data")
     cluster.nodes[follower].launch()
@@ -191,13 +184,16 @@ def _await_in_sync(cluster: Cluster, leader: int, follower: int, beside: threadi
         if time.perf_counter() > deadline:
             raise RuntimeError("the follower fetches nothing")
         time.sleep(POLL_S / 10)
+
+
+def _until_in_sync(cluster: Cluster, leader: int, follower: int) -> float:
+    """The seconds until the follower is in sync everywhere."""
     began = time.perf_counter()
-    beside.start()
     while True:
         states = cluster.partitions("data", node_ids=[leader]).values()
         if all(follower in state.isr for state in states):
             return time.perf_counter() - began
-        if time.perf_counter() > deadline:
+        if time.perf_counter() - began > CATCH_UP_S_MAX:
             raise RuntimeError(f"the follower is not in sync: {states}")
         time.sleep(POLL_S)
 

@@ -4,6 +4,7 @@ where a measurement wants them.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -16,6 +17,7 @@ from typing import Any
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 from tests.support.cluster import Cluster
+from tests.support.cluster_nodes import ClusterNode
 from tests.support.waiting import CALL_SECONDS_MAX
 
 from .writers import Address
@@ -46,6 +48,21 @@ def running(options: Options, settings: Mapping[str, str] | None = None) -> Iter
         except BaseException:
             say(cluster.log_tails())
             raise
+
+
+@contextmanager
+def apart(node: ClusterNode) -> Iterator[None]:
+    """`node` has one core for itself; everything else, also what is started inside, the others."""
+    allowed = os.sched_getaffinity(0)
+    own = min(allowed)
+    others = allowed - {own} or allowed
+    for thread in Path(f"/proc/{node.pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {own})
+    os.sched_setaffinity(0, others)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def address(cluster: Cluster, node_id: int) -> Address:
