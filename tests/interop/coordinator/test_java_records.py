@@ -1,4 +1,4 @@
-"""The records of the offsets topic against Kafka's own serde: same bytes, same values by name."""
+"""Records of both internal topics against Kafka's own serde: same bytes, same values by name."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import uuid_text
+from penstock.coordinator.effects import CoordinatorRecord
 from penstock.coordinator.records import (
     VALUE_TYPES,
     WRITTEN_VERSIONS,
@@ -19,6 +20,8 @@ from penstock.coordinator.records import (
     OffsetCommitValue,
     encode,
 )
+from penstock.coordinator.transaction.records import TransactionLogKey, TransactionLogValue
+from penstock.coordinator.transaction.records import encode as encode_transaction
 from penstock.wire.schema import Field, Message, Struct
 from support.reference import java_command
 from unit.wire.random_messages import random_struct
@@ -42,9 +45,9 @@ def _records() -> list[tuple[Any, Message | None]]:
     return made
 
 
-def _ask_java(lines: list[str]) -> list[list[str]]:
+def _ask_java(topic: str, lines: list[str]) -> list[list[str]]:
     done = subprocess.run(
-        java_command(str(PROGRAM)),
+        java_command(str(PROGRAM), topic),
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         encoding="utf-8",
@@ -91,11 +94,11 @@ def _java_values(text: str) -> Any:
     )
 
 
-def test_kafka_reads_and_writes_the_same_records() -> None:
-    records = _records()
-    encoded = [encode(key, value) for key, value in records]
+def _compare(
+    topic: str, records: list[tuple[Any, Message | None]], encoded: list[CoordinatorRecord]
+) -> None:
     lines = [f"{e.key.hex()} {'-' if e.value is None else e.value.hex()}" for e in encoded]
-    for (key, value), line, answer in zip(records, lines, _ask_java(lines), strict=True):
+    for (key, value), line, answer in zip(records, lines, _ask_java(topic, lines), strict=True):
         assert answer[0] != "error", (answer, key, value)
         assert " ".join(answer[:2]) == line, (key, value)
         assert _java_values(answer[2]) == _values(key, 0)
@@ -104,3 +107,22 @@ def test_kafka_reads_and_writes_the_same_records() -> None:
         else:
             version = int.from_bytes(bytes.fromhex(line.split(" ")[1][:4]), "big")
             assert _java_values(answer[3]) == _values(value, version)
+
+
+def test_kafka_reads_and_writes_the_same_records_of_groups() -> None:
+    records = _records()
+    _compare("group", records, [encode(key, value) for key, value in records])
+
+
+def test_kafka_reads_and_writes_the_same_records_of_transactions() -> None:
+    records: list[tuple[Any, Message | None]] = []
+    encoded = []
+    for transaction_version in (0, 1, 2):
+        for seed in SEEDS:
+            rng = Random(f"{transaction_version} {seed}")
+            key = random_struct(TransactionLogKey, 0, rng)
+            written = 1 if transaction_version else 0
+            value = random_struct(TransactionLogValue, written, rng) if seed else None
+            records.append((key, value))
+            encoded.append(encode_transaction(key.transactional_id, value, transaction_version))
+    _compare("transaction", records, encoded)

@@ -4,8 +4,9 @@ A pattern comes from a client and runs inside the coordinator, so it must never 
 parsed by `regex_syntax`, turned into an automaton, and a name is matched by following sets of
 states, which are remembered (a lazy DFA). As in Kafka a name matches as a whole.
 
-Topic names consist of 65 characters, so a character class is the set of those it contains. Only
-such single classes are put to Python's `re`.
+Topic names consist of 65 characters, so a character class is the set of those it contains; who
+matches other names says of which characters they consist. Only such single classes are put to
+Python's `re`.
 
 Limits: PATTERN_CHARACTERS_MAX, STATES_MAX per automaton, REMEMBERED_SETS_MAX sets of states.
 """
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.coordinator.consumer.regex_syntax import (
+    TOPIC_CHARACTERS,
     WORD_CHARACTERS,
     Alternation,
     BadPattern,
@@ -37,8 +39,10 @@ class TopicPattern:
 
     __slots__ = ("_accept", "_edges", "_moves", "_start", "text")
 
-    def __init__(self, text: str) -> None:
-        """Raises INVALID_REGULAR_EXPRESSION for what RE2 would refuse or what is too large."""
+    def __init__(self, text: str, alphabet: frozenset[str] = TOPIC_CHARACTERS) -> None:
+        """For names that consist of `alphabet`. Raises INVALID_REGULAR_EXPRESSION for what RE2
+        would refuse or what is too large.
+        """
         try:
             if len(text) > PATTERN_CHARACTERS_MAX:
                 raise BadPattern(f"it has more than {PATTERN_CHARACTERS_MAX} characters")
@@ -46,7 +50,7 @@ class TopicPattern:
             # Per state: (characters, target) for a step, (assertion, target) for a free passage.
             self._edges: list[list[tuple[frozenset[str] | Place | None, int]]] = []
             self._start = self._state()
-            self._accept = self._build(parse(text), self._start)
+            self._accept = self._build(parse(text, alphabet), self._start)
         except BadPattern as e:
             raise ApiError(
                 ErrorCode.INVALID_REGULAR_EXPRESSION,

@@ -1,4 +1,4 @@
-"""The syntax of RE2, as far as it means something for topic names, as a tree.
+"""The syntax of RE2, as far as it means something for names of a known alphabet, as a tree.
 
 Supported: literals, `.`, classes, `|`, groups (plain, named, `?:`, flags i m s U), `*` `+` `?`
 `{n}` `{n,}` `{n,m}` with or without `?`, `^` `$` `\\A` `\\z` `\\b` `\\B`, `\\d` `\\w` `\\s` and
@@ -68,9 +68,11 @@ _PLACES = {
 }
 
 
-def parse(text: str) -> Node:
-    """The tree of a pattern; BadPattern for one that RE2 would refuse."""
-    parser = _Parser(text)
+def parse(text: str, alphabet: frozenset[str]) -> Node:
+    """The tree of a pattern over names that consist of `alphabet`; BadPattern for one that RE2
+    would refuse.
+    """
+    parser = _Parser(text, alphabet)
     node = parser.alternation(depth=0)
     if parser.at < len(text):
         raise BadPattern("a parenthesis is closed that was not opened")
@@ -78,10 +80,11 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    __slots__ = ("at", "fold", "text")
+    __slots__ = ("alphabet", "at", "fold", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, alphabet: frozenset[str]) -> None:
         self.text = text
+        self.alphabet = alphabet
         self.at = 0
         self.fold = False
 
@@ -151,7 +154,7 @@ class _Parser:
         if character == "\\":
             return self._escape()
         if character == ".":
-            return Characters(TOPIC_CHARACTERS)
+            return Characters(self.alphabet - {"\n"})
         if character in "^$":
             return Place.BEGIN if character == "^" else Place.END
         return self._literal(character)
@@ -195,7 +198,7 @@ class _Parser:
         if at >= len(self.text):
             raise BadPattern("a character class is not closed")
         self.at = at + 1
-        return Characters(_members(self.text[start : self.at], self.fold))
+        return Characters(self._members(self.text[start : self.at], self.fold))
 
     def _escape(self) -> Node:
         character = self._peek()
@@ -204,7 +207,7 @@ class _Parser:
             return _PLACES[character]
         if character and character in "dDwWsS":
             self.at += 1
-            return Characters(_members("\\" + character, fold=False))
+            return Characters(self._members("\\" + character, fold=False))
         match = _HEX.match(self.text, self.at)
         if match is not None:
             self.at = match.end()
@@ -217,17 +220,19 @@ class _Parser:
         self.at += 1
         return self._literal(_SIMPLE_ESCAPES.get(character, character))
 
-
-def _members(text: str, fold: bool) -> frozenset[str]:
-    """The characters of topic names in a class, by Python's own reading of it."""
-    named = _NAMED_CLASS.sub(_posix, text)
-    # `[`, `&`, `~` and `|` may one day mean set operations to Python; RE2 takes them as they are.
-    plain = re.sub(r"\\.|(?<!^)[\[&~|]", lambda m: m[0] if m[0][0] == "\\" else "\\" + m[0], named)
-    try:
-        one = re.compile(plain, re.ASCII | (re.IGNORECASE if fold else re.NOFLAG))
-    except re.error as e:
-        raise BadPattern(f"the character class `{text}` is broken ({e.msg})") from e
-    return frozenset(c for c in TOPIC_CHARACTERS if one.fullmatch(c))
+    def _members(self, text: str, fold: bool) -> frozenset[str]:
+        """The characters of the alphabet in a class, by Python's own reading of it."""
+        named = _NAMED_CLASS.sub(_posix, text)
+        # `[`, `&`, `~` and `|` may one day mean set operations to Python; RE2 takes them as they
+        # are.
+        plain = re.sub(
+            r"\\.|(?<!^)[\[&~|]", lambda m: m[0] if m[0][0] == "\\" else "\\" + m[0], named
+        )
+        try:
+            one = re.compile(plain, re.ASCII | (re.IGNORECASE if fold else re.NOFLAG))
+        except re.error as e:
+            raise BadPattern(f"the character class `{text}` is broken ({e.msg})") from e
+        return frozenset(c for c in self.alphabet if one.fullmatch(c))
 
 
 def _posix(match: re.Match[str]) -> str:

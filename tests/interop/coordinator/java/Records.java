@@ -5,22 +5,27 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.HexFormat;
 import org.apache.kafka.common.protocol.ApiMessage;
+import org.apache.kafka.coordinator.common.runtime.CoordinatorRecordSerde;
 import org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde;
+import org.apache.kafka.coordinator.transaction.TransactionCoordinatorRecordSerde;
 
 /**
- * Reads records of the offsets topic with Kafka's own serde, one "KEY_HEX VALUE_HEX" a line ("-" for
- * no value), and answers "KEY_HEX TAB VALUE_HEX TAB key as JSON TAB value as JSON" as Kafka would
+ * Reads records of the offsets topic ("group") or of the transaction log ("transaction", the first
+ * argument) with Kafka's own serde, one "KEY_HEX VALUE_HEX" a line ("-" for no value), and answers "KEY_HEX TAB VALUE_HEX TAB key as JSON TAB value as JSON" as Kafka would
  * write them; whatever fails is "error TAB reason".
  */
 public class Records {
     public static void main(String[] args) throws Exception {
+        CoordinatorRecordSerde serde = args[0].equals("transaction")
+            ? new TransactionCoordinatorRecordSerde()
+            : new GroupCoordinatorRecordSerde();
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         var out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         String line;
         while ((line = in.readLine()) != null) {
             String[] words = line.split(" ");
             try {
-                out.println(answer(words[0], words[1]));
+                out.println(answer(serde, words[0], words[1]));
             } catch (Exception e) {
                 out.println("error\t" + e.toString().replace('\n', ' '));
             }
@@ -28,8 +33,8 @@ public class Records {
         out.flush();
     }
 
-    private static String answer(String key, String value) throws Exception {
-        var serde = new GroupCoordinatorRecordSerde();
+    private static String answer(CoordinatorRecordSerde serde, String key, String value)
+            throws Exception {
         var record = serde.deserialize(bytes(key), value.equals("-") ? null : bytes(value));
         byte[] written = serde.serializeValue(record);
         String json = record.value() == null
