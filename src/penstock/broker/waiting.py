@@ -42,7 +42,12 @@ class AppendWaiters:
         return bool(self._waiting)
 
     def add(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
-        self._waiting.append((end_offset, acks, waiter))
+        waiting = self._waiting
+        place = len(waiting)
+        # A batch that was sent again waits for the offset of the first, below that of later ones.
+        while place and waiting[place - 1][0] > end_offset:
+            place -= 1
+        waiting.insert(place, (end_offset, acks, waiter))
 
     def acknowledge(self, acknowledges: Callable[[int, int], bool]) -> None:
         """Tell those whose offsets have been reached; the first who must wait on holds up the
@@ -56,7 +61,7 @@ class AppendWaiters:
         """Leadership is lost: move those who wait on for its outcome."""
         waiting, self._waiting = self._waiting, deque()
         for entry in waiting:
-            (undecided if entry[2].outlives_leadership else self)._waiting.append(entry)
+            (undecided if entry[2].outlives_leadership else self).add(*entry)
 
     def fail_beyond(self, end_offset: int, code: ErrorCode, message: str) -> None:
         """The log was cut back: tell those who wait for what is gone."""
