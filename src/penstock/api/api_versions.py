@@ -23,6 +23,8 @@ from penstock.wire.messages.api_versions import (
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_NAME_FROM = 3
+LEVEL_0_FROM = 4
+"""Clients of earlier versions cannot read a feature whose lowest level is 0."""
 
 
 @handler(ApiVersionsRequest, ApiVersionsResponse)
@@ -54,6 +56,7 @@ def api_versions(broker: Broker, request: Request[ApiVersionsRequest]) -> ApiVer
                 name=f.name, min_version=f.min_supported, max_version=f.max_supported
             )
             for f in features
+            if f.min_supported or request.version >= LEVEL_0_FROM
         ],
         finalized_features_epoch=broker.features_epoch(),
         finalized_features=[

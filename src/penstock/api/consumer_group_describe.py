@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.api.groups import GROUP_OPERATIONS, to_shard, together
+from penstock.api.groups import GROUP_OPERATIONS, to_shard
 from penstock.api.registry import Request, handler
+from penstock.api.shards import together
 from penstock.base.errors import ErrorCode
 from penstock.broker.broker import Broker
 from penstock.wire.messages.consumer_group_describe import (

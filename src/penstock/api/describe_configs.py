@@ -1,9 +1,10 @@
-"""DescribeConfigs (32), versions 1 to 4: settings of topics and brokers with sources and synonyms.
+"""DescribeConfigs (32), versions 1 to 4: settings of topics, brokers and groups, with sources and
+synonyms.
 
-A topic or broker has all its settings described, the broker without a name the cluster-wide
-dynamic ones. The chain of synonyms begins with what is in force. Unlike Kafka, a coarser synonym
-(`log.retention.hours` for `retention.ms`) is shown also when only it is set, since then it is the
-source.
+A topic, broker or group (be there one or not) has all its settings described, the broker without a
+name the cluster-wide dynamic ones. The chain of synonyms begins with what is in force. Unlike
+Kafka, a coarser synonym (`log.retention.hours` for `retention.ms`) is shown also when only it is
+set, since then it is the source.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.broker.broker import Broker
 from penstock.config.layers import ConfigEntry
-from penstock.metadata.config_control import unsupported_resource
+from penstock.metadata.config_control import check_group_name, unsupported_resource
 from penstock.metadata.image import ResourceType
 from penstock.metadata.names import check_topic_name
 from penstock.wire.messages.describe_configs import (
@@ -56,6 +57,9 @@ def _entries(broker: Broker, resource_type: int, name: str) -> list[ConfigEntry]
         check_topic_name(name)
         broker.replicas.topic(name)
         return broker.settings.describe_topic(broker.metadata.topic_config(name))
+    if resource_type == ResourceType.GROUP:
+        check_group_name(name)
+        return broker.settings.describe_group(broker.metadata.config(resource_type, name))
     if resource_type != ResourceType.BROKER:
         raise unsupported_resource(resource_type)
     if not name:

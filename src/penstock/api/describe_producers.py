@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.broker.broker import Broker
+from penstock.metadata.names import check_topic_name
 from penstock.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -31,6 +32,7 @@ def describe_producers(
 
 def _describe(broker: Broker, topic: str, index: int) -> PartitionResponse:
     try:
+        check_topic_name(topic)
         producers = broker.replicas.leader_of(topic, index).log.producers
     except ApiError as e:
         return PartitionResponse(

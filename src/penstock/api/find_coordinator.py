@@ -1,7 +1,7 @@
-"""FindCoordinator (10), versions 0 to 6: the node that coordinates a group.
+"""FindCoordinator (10), versions 0 to 6: the node that coordinates a group or a transactional id.
 
-The first question creates `__consumer_offsets`. There are no coordinators of transactions and share
-groups yet: those keys are answered with COORDINATOR_NOT_AVAILABLE and a sentence, a code that
+The first question creates `__consumer_offsets` or `__transaction_state`. There is no coordinator of
+share groups yet: those keys are answered with COORDINATOR_NOT_AVAILABLE and a sentence, a code that
 clients try again rather than hand to the application.
 """
 
@@ -17,8 +17,7 @@ from penstock.wire.messages.find_coordinator import (
 )
 
 BATCHED_FROM = 4
-GROUP = 0
-_NOT_HERE = {1: "transactions", 2: "share groups"}
+GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
 @handler(FindCoordinatorRequest, FindCoordinatorResponse)
@@ -42,14 +41,7 @@ async def find_coordinator(
 
 async def _find(broker: Broker, listener: str, key_type: int, key: str) -> Coordinator:
     try:
-        if key_type in _NOT_HERE:
-            raise ApiError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{_NOT_HERE[key_type]} are not available on this cluster",
-            )
-        if key_type != GROUP:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no coordinator type {key_type}")
-        node_id = await broker.groups.coordinator_of(key)
+        node_id = await _coordinator_of(broker, key_type, key)
         for node in broker.live_nodes(listener):
             if node.id == node_id:
                 return Coordinator(
@@ -62,3 +54,15 @@ async def _find(broker: Broker, listener: str, key_type: int, key: str) -> Coord
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=e.code, error_message=e.message
         )
+
+
+async def _coordinator_of(broker: Broker, key_type: int, key: str) -> int:
+    if key_type == GROUP:
+        return await broker.groups.coordinator_of(key)
+    if key_type == TRANSACTION:
+        return await broker.transactions.coordinator_of(key)
+    if key_type == SHARE:
+        raise ApiError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not available on this cluster"
+        )
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no coordinator type {key_type}")

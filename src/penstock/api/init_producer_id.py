@@ -1,16 +1,23 @@
-"""InitProducerId (22), versions 0 to 5: a producer id for idempotent producers.
+"""InitProducerId (22), versions 0 to 5: an id and an epoch for a producer.
 
-An idempotent producer that asks again, with the id it has, gets a new id, as in Kafka; an id
-without an epoch, or an epoch without an id, is an INVALID_REQUEST. Transactions are not here yet:
-a transactional id is answered with INVALID_REQUEST too, which clients do not retry.
+With a transactional id the transaction coordinator answers. An idempotent producer gets an id from
+this node's stock, also when it asks again with the id it has, as in Kafka; an id without an epoch,
+or an epoch without an id, is an INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.api.registry import Request, handler
+from penstock.api.shards import together
+from penstock.api.transactions import to_shard
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.broker.broker import Broker
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+STOCK_WAIT_S: Final = 0.25
+"""How long a transactional producer waits for the node's first block of producer ids."""
 
 
 @handler(InitProducerIdRequest, InitProducerIdResponse)
@@ -18,8 +25,13 @@ async def init_producer_id(
     broker: Broker, request: Request[InitProducerIdRequest]
 ) -> InitProducerIdResponse:
     body = request.body
-    if body.transactional_id is not None or (body.producer_id < 0) != (body.producer_epoch < 0):
+    if (body.producer_id < 0) != (body.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
+    if body.transactional_id is not None:
+        # The coordinator cannot wait for one, and would send the client away.
+        await broker.producer_ids.prepare(STOCK_WAIT_S)
+        answer = to_shard(broker, request, body.transactional_id, body, InitProducerIdResponse)
+        return (await together([answer]))[0]
     try:
         producer_id = await broker.producer_ids.next()
     except ApiError as e:

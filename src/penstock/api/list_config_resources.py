@@ -1,8 +1,8 @@
 """ListConfigResources (74), versions 0 and 1: what DescribeConfigs can be asked about.
 
 Version 0 lists client metrics only, of which there are none. Topics and brokers have settings
-here; the other types that Kafka knows are answered with nothing, unknown types with
-UNSUPPORTED_VERSION as Kafka does.
+here, and those groups that have some of their own; the other types that Kafka knows are answered
+with nothing, unknown types with UNSUPPORTED_VERSION as Kafka does.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ def list_config_resources(
     names: dict[int, Iterable[str]] = {
         ResourceType.TOPIC: broker.metadata.topics,
         ResourceType.BROKER: map(str, broker.metadata.brokers),
+        ResourceType.GROUP: [
+            name for kind, name in broker.metadata.configs if kind == ResourceType.GROUP
+        ],
     }
     return ListConfigResourcesResponse(
         config_resources=[

@@ -1,14 +1,15 @@
 """OffsetFetch (9), versions 1 to 10: how far groups have read.
 
 Shards answer one group at a time, in the form of version 8 and later; older versions are brought
-into that form and back. There are no transactions yet, so every offset is stable and
-`require_stable` changes nothing.
+into that form and back. With `require_stable` a partition with an offset in an open transaction is
+answered with UNSTABLE_OFFSET_COMMIT; without, by its committed offset.
 """
 
 from __future__ import annotations
 
-from penstock.api.groups import to_shard, together
+from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
+from penstock.api.shards import together
 from penstock.base.errors import ErrorCode
 from penstock.broker.broker import Broker
 from penstock.wire.messages.offset_fetch import (

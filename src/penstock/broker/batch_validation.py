@@ -87,8 +87,13 @@ class BatchRules:
         self._level = _level(self._compression, config)
         self._plain = not (self._log_append_time or self._walk_all or self._compression is not None)
 
-    def checked(self, records: memoryview | None, version: int, now_ms: int) -> Batch:
-        """The one batch in `records`, if need be rewritten; ApiError if it is refused."""
+    def checked(
+        self, records: memoryview | None, version: int, now_ms: int, transactional: bool = False
+    ) -> Batch:
+        """The one batch in `records`, if need be rewritten; ApiError if it is refused.
+
+        `transactional`: the request carries a transactional id.
+        """
         if not records:
             raise ApiError(
                 ErrorCode.INVALID_RECORD, "a partition of a Produce request carries no records"
@@ -105,11 +110,10 @@ class BatchRules:
             )
         check_producer_batch(header)
         attributes = header.attributes
-        if attributes & TRANSACTIONAL_FLAG:
+        if attributes & TRANSACTIONAL_FLAG and not transactional:
             raise ApiError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "a transactional batch needs a transactional.id, and transactions are not "
-                "available on this cluster",
+                "a transactional batch came in a request without a transactional.id",
             )
         if size > self._size_max:
             raise self._too_large(header)
@@ -215,7 +219,9 @@ class InternalTopicRules(BatchRules):
 
     __slots__ = ()
 
-    def checked(self, records: memoryview | None, version: int, now_ms: int) -> Batch:
+    def checked(
+        self, records: memoryview | None, version: int, now_ms: int, transactional: bool = False
+    ) -> Batch:
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             "the topic is the cluster's own: only its coordinator writes to it",

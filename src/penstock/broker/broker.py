@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from penstock.base.clock import Clock, Rng
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.broker.controller_access import ControllerAccess
+from penstock.broker.coordinators import CoordinatorEnvironment
 from penstock.broker.fetch import Fetcher
 from penstock.broker.fetch_look import Looker
 from penstock.broker.fetch_session import FetchSessionCache
@@ -21,6 +22,7 @@ from penstock.broker.leader_hints import LeaderHints
 from penstock.broker.metadata_brokers import MetadataBrokers
 from penstock.broker.partition import Partition, ReplicaEnvironment
 from penstock.broker.produce import Producer
+from penstock.broker.produce_verification import ProduceVerification
 from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.quorum_driver import QuorumDriver
 from penstock.broker.read_replica import ReplicaSelector
@@ -29,6 +31,10 @@ from penstock.broker.replica_manager import ReplicaManager
 from penstock.broker.replication import Replication
 from penstock.broker.replication_quota import ReplicationQuota, on_follower, on_leader
 from penstock.broker.suspicions import Suspicions
+from penstock.broker.transaction_coordinator import TransactionCoordinator
+from penstock.broker.transaction_markers_here import MarkersHere
+from penstock.broker.transaction_verification import TransactionVerifier
+from penstock.broker.transactional_commits import TransactionalCommits
 from penstock.client.peers import Peers
 from penstock.config.broker_cluster import RACK_AWARE_SELECTOR
 from penstock.config.broker_config import BrokerConfig
@@ -38,7 +44,7 @@ from penstock.log.manager import LogManager
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage, ResourceType
-from penstock.metadata.names import OFFSETS_TOPIC
+from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.metadata.topic_control import DEFAULT
 from penstock.observe.logs import set_level
 from penstock.observe.standard import TopicMetrics
@@ -105,12 +111,11 @@ class Broker:
         )
         hints = LeaderHints(self.metadata, self.replicas)
         self.fetcher = Fetcher(self.replicas, self._looker(), hints, count_error)
-        self.producer = Producer(self.replicas, hints, clock, self.fetcher.run_woken, count_error)
         self.fetch_sessions = FetchSessionCache(
             settings.config.max_incremental_fetch_session_cache_slots, rng.below
         )
         self.producer_ids = ProducerIdManager(self._next_producer_ids)
-        self.groups = GroupCoordinator(
+        coordinating = CoordinatorEnvironment(
             settings.config,
             self.metadata,
             self.replicas,
@@ -118,6 +123,33 @@ class Broker:
             rng,
             create_topic=self._create_topic,
             run_woken=self._run_woken,
+        )
+        self.groups = GroupCoordinator(coordinating)
+        self.markers_here = MarkersHere(
+            self.replicas,
+            clock,
+            write_turn=self.write_turn,
+            run_woken=self._run_woken,
+            end_in_group=self.groups.end_transaction,
+        )
+        self.transactions = TransactionCoordinator(
+            coordinating,
+            self.brokers,
+            peers,
+            take_producer_id=self.producer_ids.take,
+            write_markers_here=self.markers_here.write,
+        )
+        self.verifier = TransactionVerifier(self.node_id, self.brokers, peers, self.transactions)
+        self.producer = Producer(
+            self.replicas,
+            hints,
+            clock,
+            self.fetcher.run_woken,
+            count_error,
+            ProduceVerification(self.replicas, self.verifier, clock, lambda: self.config),
+        )
+        self.transactional_commits = TransactionalCommits(
+            self.groups, self.metadata, self.replicas, self.verifier, clock, lambda: self.config
         )
         self.replication: Replication | None = None
         self.suspicions = Suspicions(
@@ -193,6 +225,7 @@ class Broker:
         """
         self.producer.write_turn()
         self.groups.write_turn()
+        self.transactions.write_turn()
 
     def _run_woken(self) -> None:
         self.fetcher.run_woken()
@@ -236,9 +269,13 @@ class Broker:
     async def auto_create_topics(self, names: list[str]) -> dict[str, int]:
         """Create topics with the node's defaults; the error codes of those that were refused."""
         refused = {}
-        if OFFSETS_TOPIC in names:
-            refused[OFFSETS_TOPIC] = int(await self.groups.make_topic())
-            names = [name for name in names if name != OFFSETS_TOPIC]
+        for internal, coordinator in (
+            (OFFSETS_TOPIC, self.groups),
+            (TRANSACTIONS_TOPIC, self.transactions),
+        ):
+            if internal in names:
+                refused[internal] = int(await coordinator.make_topic())
+                names = [name for name in names if name != internal]
         try:
             topics = [
                 CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
@@ -273,10 +310,12 @@ class Broker:
         self.write_turn()
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()
-        self.groups.apply(delta)
-        self.groups.write_turn()
+        for coordinator in (self.groups, self.transactions):
+            coordinator.apply(delta)
+            coordinator.write_turn()
         self.replicas.apply(delta)
-        self.groups.lead(delta)
+        for coordinator in (self.groups, self.transactions):
+            coordinator.lead(delta)
         self.fetcher.run_woken()
         self.suspicions.apply(delta)
 
@@ -297,10 +336,11 @@ class Broker:
         self.fetcher.run_woken()
 
     def end_waiting(self) -> None:
-        """The node stops: long polls are answered with what is there, and who waits for a group is
-        told to look elsewhere.
+        """The node stops: long polls are answered with what is there, and who waits for a
+        coordinator is told to look elsewhere.
         """
         self.groups.end_waiting()
+        self.transactions.end_waiting()
         self.fetcher.answer_all()
 
     async def stop(self) -> None:
@@ -308,6 +348,10 @@ class Broker:
         self.suspicions.stop()
         if self.replication is not None:
             await self.replication.stop()
+        await self.producer.stop()
+        await self.verifier.stop()
+        await self.transactions.stop()
         await self.groups.stop()
+        await self.producer_ids.stop()
         await self.flusher.stop()
         self.fetcher.stop()

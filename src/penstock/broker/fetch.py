@@ -21,18 +21,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError
 from penstock.broker.fetch_look import FetchParams, Look, Looker
-from penstock.broker.fetch_session import FetchContext, FetchPartition
+from penstock.broker.fetch_session import FetchContext, FetchPartition, FetchSession
 from penstock.broker.leader_hints import LeaderHints
+from penstock.broker.read_ahead import Found, ReadAhead, next_read
 from penstock.broker.replica_manager import ReplicaManager
+from penstock.log.slice import LogSlice
 from penstock.net.connection import Exchange
 from penstock.wire.apis import ApiKey
 from penstock.wire.fetch_codec import (
     PartitionData,
-    Records,
     TopicData,
     encode_fetch_response,
 )
@@ -44,14 +44,21 @@ COLD_READERS = 2
 FOLLOWER_READ_BYTES_MAX = 256 * 1024
 """More than this a follower's request does not read on the event loop."""
 
-Found: TypeAlias = "Records | CorruptRecord | StorageError"
-"""The records of a slice, or why they cannot be served."""
-
 
 class FetchInFlight:
     """One Fetch request between its arrival and its answer."""
 
-    __slots__ = ("_fetcher", "_timer", "came", "context", "exchange", "found", "overdue", "params")
+    __slots__ = (
+        "_fetcher",
+        "_timer",
+        "came",
+        "context",
+        "exchange",
+        "found",
+        "overdue",
+        "params",
+        "uncounted",
+    )
 
     def __init__(
         self, fetcher: Fetcher, exchange: Exchange, context: FetchContext, params: FetchParams
@@ -62,6 +69,7 @@ class FetchInFlight:
         self.params = params
         self.found = 0  # bytes the last look found
         self.came = 0  # bytes that have come in since
+        self.uncounted = False  # what came in before may have become readable since
         self.overdue = False  # to be answered now, however little there is
         self._timer: asyncio.TimerHandle | None = None
 
@@ -76,6 +84,11 @@ class FetchInFlight:
             for look in looks:
                 if look.partition is not None:
                     look.wanted.attach(look.partition)
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether so much is asked by a follower that it is not read on the event loop."""
+        return self.params.is_follower and self.found > FOLLOWER_READ_BYTES_MAX
 
     def enough(self) -> bool:
         """Whether what came in since parking, with what was found then, is worth an answer."""
@@ -117,6 +130,7 @@ class Fetcher:
         self._cold_readers = ThreadPoolExecutor(COLD_READERS, thread_name_prefix="cold-read")
         self.woken: dict[FetchInFlight, None] = replicas.woken
         self.cold_reads = 0
+        self._stopped = False
 
     @property
     def corrupt_reads(self) -> int:
@@ -155,8 +169,17 @@ class Fetcher:
         while woken:
             fetch = next(iter(woken))
             del woken[fetch]
+            if fetch.uncounted and not fetch.overdue:
+                self._count(fetch)
             if fetch.enough():
                 fetch.end_of_wait()
+
+    def _count(self, fetch: FetchInFlight) -> None:
+        """A transaction has ended, and what it held back counts for the reader from now on."""
+        fetch.uncounted = False
+        if fetch.params.min_bytes > 1:
+            fetch.found = self._looker.look(fetch.context, fetch.params, arrived=False).found
+            fetch.came = 0
 
     def answer_all(self) -> None:
         """Answer every parked fetch with what is there."""
@@ -165,13 +188,14 @@ class Fetcher:
         self.run_woken()
 
     def stop(self) -> None:
+        self._stopped = True
         self._cold_readers.shutdown()
 
     # -- reading and answering -----------------------------------------------------------------
 
     def _read_and_answer(self, fetch: FetchInFlight, looks: list[Look]) -> None:
-        if fetch.params.is_follower and fetch.found > FOLLOWER_READ_BYTES_MAX:
-            self._read_beside(fetch, looks)
+        if fetch.catches_up:
+            self._read_for_follower(fetch, looks)
             return
         records: list[Found] = []
         for look in looks:
@@ -182,6 +206,26 @@ class Fetcher:
                 self._read_beside(fetch, looks)
                 return
         self._answer(fetch, looks, records)
+
+    def _read_for_follower(self, fetch: FetchInFlight, looks: list[Look]) -> None:
+        """Read beside the loop, unless that has been done ahead."""
+        session = fetch.context.session
+        ahead, session.ahead = session.ahead, None
+        if ahead is not None and ahead.takes(looks):
+            ahead.work.add_done_callback(lambda done: self._read_ahead_done(fetch, looks, done))
+        else:
+            self._read_beside(fetch, looks)
+
+    def _read_ahead_done(
+        self, fetch: FetchInFlight, looks: list[Look], done: asyncio.Future[Found]
+    ) -> None:
+        self._answer(fetch, looks, [b"" if look.slice is None else done.result() for look in looks])
+
+    def _read_ahead(self, session: FetchSession, looks: list[Look]) -> None:
+        foreseen = next_read(session, looks)
+        if foreseen is not None and foreseen.slice.size > FOLLOWER_READ_BYTES_MAX:
+            work = self._loop.run_in_executor(self._cold_readers, _read_slice, foreseen.slice)
+            session.ahead = ReadAhead(foreseen, work)
 
     def _read_beside(self, fetch: FetchInFlight, looks: list[Look]) -> None:
         """Read beside the loop, so that others go on."""
@@ -236,6 +280,8 @@ class Fetcher:
                 self._hints.endpoints(leaders, exchange.connection.listener) if leaders else (),
             )
         )
+        if fetch.catches_up and session.id and not self._stopped:
+            self._read_ahead(session, looks)
 
     def _partition_data(self, look: Look, read: Found, params: FetchParams) -> PartitionData:
         if isinstance(read, CorruptRecord):
@@ -283,10 +329,12 @@ class Fetcher:
 
 
 def _read(look: Look, *, nowait: bool) -> Found:
-    if look.slice is None:
-        return b""
+    return b"" if look.slice is None else _read_slice(look.slice, nowait=nowait)
+
+
+def _read_slice(wanted: LogSlice, *, nowait: bool = False) -> Found:
     try:
-        return look.slice.read(nowait=nowait)
+        return wanted.read(nowait=nowait)
     except (CorruptRecord, StorageError) as e:
         return e
 

@@ -22,6 +22,8 @@ from penstock.wire.fetch_codec import AbortedTransaction
 
 READ_COMMITTED = 1
 NO_REPLICA = -1
+FOLLOWER_ANSWER_BYTES_MAX = 1024 * 1024
+"""A follower that catches up gets no more at a time, so that others need not wait for it long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ class Looker:
     def look(self, context: FetchContext, params: FetchParams, *, arrived: bool) -> Looks:
         """Look at what is worth it; `arrived` when the request has just come in."""
         room = min(params.max_bytes, self._max_bytes)
+        if params.is_follower:
+            room = min(room, FOLLOWER_ANSWER_BYTES_MAX)
         found, urgent = 0, False
         looks = []
         session = context.session

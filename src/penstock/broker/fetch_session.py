@@ -29,6 +29,7 @@ from penstock.wire.produce_codec import TopicKey
 if TYPE_CHECKING:
     from penstock.broker.fetch import FetchInFlight
     from penstock.broker.partition import Partition
+    from penstock.broker.read_ahead import ReadAhead
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -145,6 +146,7 @@ class FetchSession:
     """The partitions of one client; `id` is `NO_SESSION_ID` for a request without a session."""
 
     __slots__ = (
+        "ahead",
         "by_topic_id",
         "dirty",
         "epoch",
@@ -169,8 +171,12 @@ class FetchSession:
         """The partitions that are worth a look, in the order to serve them."""
         self.parked: FetchInFlight | None = None
         """The request of the session that waits for something to happen."""
-        self.sight: object = None
-        """What of a request decides how far its reader sees; another makes all worth a look."""
+        self.sight: tuple[bool, str] = (False, "")
+        """What of a request decides how far its reader sees (whether it reads only what is
+        committed, and its rack); another makes all worth a look.
+        """
+        self.ahead: ReadAhead | None = None
+        """What was read for the next request of a follower that catches up."""
 
     def update(self, wanted: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
         for partition in wanted:
@@ -188,7 +194,11 @@ class FetchSession:
                 gone.detach()
                 self.dirty.pop(gone, None)
 
-    def look_with(self, sight: object) -> None:
+    @property
+    def read_committed(self) -> bool:
+        return self.sight[0]
+
+    def look_with(self, sight: tuple[bool, str]) -> None:
         """A request sees as far as `sight` says."""
         if sight != self.sight:
             self.sight = sight
@@ -205,6 +215,7 @@ class FetchSession:
             partition.detach()
         self.partitions.clear()
         self.dirty.clear()
+        self.ahead = None
 
 
 class FetchContext(NamedTuple):

@@ -13,7 +13,7 @@ only replica of a partition commits what is durable. As a follower it has a `Fol
 
 Requests wait here in two ways: a Produce for its offsets to be durable (acks=1) or committed
 (acks=all), as a coordinator waits for its records, and a Fetch for the end of what it may read to
-move: the high watermark for a consumer, the log's end for a follower.
+move: the high watermark or the last stable offset for a consumer, the log's end for a follower.
 Owned by the event loop's thread.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -84,6 +84,7 @@ class Partition:
         "_deletion_waiters",
         "_env",
         "_remembered",
+        "_stable",
         "_undecided",
         "counters",
         "durable_offset",
@@ -132,7 +133,9 @@ class Partition:
         self.woken = env.woken
         self.flush_wanted = False
         self.readers: dict[FetchPartition, None] = {}
-        """Consumers' fetches, which are told when the high watermark moves."""
+        """Consumers' fetches, which are told when the high watermark moves, or where they read only
+        what is committed, the last stable offset.
+        """
         self.follower_readers: dict[FetchPartition, None] = {}
         """Followers' fetches, which are told when the log's end moves."""
         self._append_waiters = AppendWaiters(self)
@@ -144,7 +147,7 @@ class Partition:
         self.under_min_isr = False
         # Everything that recovery kept was in the log before.
         self.durable_offset = log.log_end_offset
-        self.high_watermark = log.log_start_offset
+        self.high_watermark = self._stable = log.log_start_offset
         self._remembered = high_watermark
         """The high watermark of the last run. After a loss of power the log may hold what had been
         cut off before, so it counts only if this replica leads before a leader has spoken.
@@ -207,6 +210,7 @@ class Partition:
     def _lead(self) -> None:
         """Begin to lead: what is here is the truth now."""
         self.follower = None
+        self.log.producers.guards.clear()
         self.high_watermark = self.known_watermark
         self._remembered = 0
         self.log.update_high_watermark(self.high_watermark)
@@ -254,6 +258,7 @@ class Partition:
 
     def _begin_following(self) -> None:
         self.leader = None
+        self.log.producers.guards.clear()
         self.log.update_high_watermark(self.high_watermark)
         if self.leader_id == NO_LEADER:
             self.follower = None
@@ -349,12 +354,23 @@ class Partition:
             self._append_waiters.acknowledge(self.acknowledges)
 
     def _commit(self, high_watermark: int) -> None:
+        lagged = self._stable < self.high_watermark
         self.high_watermark = high_watermark
-        self.log.update_high_watermark(high_watermark)
+        log_ = self.log
+        log_.update_high_watermark(high_watermark)
+        producers, was = log_.producers, self._stable
+        self._stable = stable = (
+            log_.last_stable_offset
+            if producers.ongoing or producers.unreplicated
+            else high_watermark
+        )
         if self._undecided:
             self._undecided.acknowledge(self.acknowledges)
         if self.readers:
-            self._tell(self.readers)
+            if stable == was:
+                self._tell(self._uncommitted_readers())
+            else:
+                self._tell(self.readers, uncounted=lagged)
         if self.follower_readers:
             # Told with the next answer: a follower is woken for it only if consumers read there,
             # or if it may have led what is now committed, and producers wait for its word.
@@ -368,12 +384,18 @@ class Partition:
                     fetch.overdue = True
                     self.woken[fetch] = None
 
-    def _tell(self, readers: dict[FetchPartition, None]) -> None:
+    def _uncommitted_readers(self) -> list[FetchPartition]:
+        """Those who see what open transactions hold back: only they can read more than before."""
+        return [r for r in self.readers if r.session is None or not r.session.read_committed]
+
+    def _tell(self, readers: Iterable[FetchPartition], *, uncounted: bool = False) -> None:
+        """`uncounted`: more may have become readable than has come in."""
         bytes_in = self.log.bytes_in
         for reader in list(readers):
             fetch = reader.touch()
             if fetch is not None:
                 fetch.came += bytes_in - reader.seen_bytes
+                fetch.uncounted |= uncounted
                 self.woken[fetch] = None
             reader.seen_bytes = bytes_in
 

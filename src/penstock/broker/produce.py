@@ -23,7 +23,9 @@ from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageEr
 from penstock.broker.batch_validation import RecordsRefused
 from penstock.broker.leader_hints import LeaderHints
 from penstock.broker.partition import Partition
+from penstock.broker.produce_verification import ProduceTransaction, ProduceVerification
 from penstock.broker.replica_manager import ReplicaManager
+from penstock.log.verification import NOT_ASKED
 from penstock.net.connection import Connection, Exchange
 from penstock.observe.logs import Alarm
 from penstock.wire.apis import ApiKey
@@ -40,8 +42,17 @@ log = logging.getLogger("penstock.broker")
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
-# With these Kafka says where the log begins.
-_REFUSED_RECORDS = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
+# With these, if it is the log that refuses a batch, Kafka says where the log begins.
+_REFUSED_BY_LOG = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    }
+)
 ERROR_MESSAGE_CHARS_MAX = 1_000
 TURN_BYTES_MAX = 256 * 1024
 """A turn is written early when so much is staged: while the processor's caches still hold it."""
@@ -59,8 +70,10 @@ class ProduceInFlight:
         "answers",
         "exchange",
         "leaders",
+        "refusal",
         "staged",
         "timeout_ms",
+        "transaction",
     )
     outlives_leadership = True
 
@@ -70,6 +83,8 @@ class ProduceInFlight:
         self.leaders: set[int] | None = None  # of partitions that were refused since they moved
         self.acks = acks
         self.timeout_ms = timeout_ms
+        self.transaction: ProduceTransaction | None = None  # where there is a transactional id
+        self.refusal: ApiError | None = None  # of the request as a whole
         self.answers: TopicAnswers = []
         # Where each staged partition's answer stands, and the offset that must be reached for it.
         self.staged: list[tuple[Partition, list[PartitionAnswer], int, int]] = []
@@ -165,8 +180,10 @@ class Producer:
         clock: Clock,
         run_woken: Callable[[], None],
         count_error: Callable[[int, int], None],
+        verification: ProduceVerification,
     ) -> None:
         """`run_woken` answers the fetches that an append made answerable."""
+        self._verification = verification
         self._count_error = count_error
         self._replicas = replicas
         self._hints = hints
@@ -183,6 +200,16 @@ class Producer:
 
     def handle(self, exchange: Exchange, body: ProduceBody) -> None:
         produce = ProduceInFlight(exchange, body.acks, body.timeout_ms, self._hints)
+        if body.acks not in _ACKS:
+            produce.refusal = _invalid_acks(body.acks)
+        elif body.transactional_id is not None and self._verification.begin(
+            produce, body, self._append
+        ):
+            return
+        self._append(produce, body)
+
+    def _append(self, produce: ProduceInFlight, body: ProduceBody) -> None:
+        exchange = produce.exchange
         if self._grouping:
             if not self._turn:
                 self._loop.call_soon(self.write_turn)
@@ -200,9 +227,7 @@ class Producer:
             self._write([produce])
 
     def _stage_all(self, produce: ProduceInFlight, body: ProduceBody) -> None:
-        refusal = None
-        if body.transactional_id is not None or body.acks not in _ACKS:
-            refusal = _refusal(body)
+        refusal = produce.refusal
         now_ms = self._clock.now_ms()
         for topic, partitions in body.topics:
             answers: list[PartitionAnswer] = []
@@ -223,13 +248,19 @@ class Producer:
         now_ms: int,
     ) -> None:
         partition: Partition | None = None
+        transaction = produce.transaction
         try:
+            if transaction is not None and transaction.errors:
+                transaction.check(topic, index)
             partition = self._replicas.leader_of(topic, index)
             partition.counters.produce_requests += 1
-            batch = partition.rules.checked(records, produce.exchange.version, now_ms)
+            batch = partition.rules.checked(
+                records, produce.exchange.version, now_ms, transaction is not None
+            )
+            guard = NOT_ASKED if transaction is None else transaction.guard_for(topic, partition)
             if partition.under_min_isr and produce.acks == ACKS_ALL:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-            info = partition.log.stage([batch], partition.leader_epoch, now_ms)
+            info = partition.log.stage([batch], partition.leader_epoch, now_ms, guard=guard)
         except ApiError as e:
             self._refuse(produce, answers, topic, index, e, partition, records)
             return
@@ -307,6 +338,10 @@ class Producer:
                 produce.exchange.connection.abort()
         self._run_woken()
 
+    async def stop(self) -> None:
+        """Give up what still waits to be verified."""
+        await self._verification.stop()
+
     def _note_failure(self, partition: Partition, error: Exception) -> None:
         self.append_failures += 1
         self._count_error(ApiKey.PRODUCE, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -314,15 +349,8 @@ class Producer:
         self._alarm.raised(name, f"append to {name} refused: {error}", partition=name)
 
 
-def _refusal(body: ProduceBody) -> ApiError:
-    if body.acks not in _ACKS:
-        return ApiError(
-            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {body.acks}; use 0, 1 or -1 (all)"
-        )
-    return ApiError(
-        ErrorCode.INVALID_TXN_STATE,
-        "transactions are not available on this cluster; produce without a transactional.id",
-    )
+def _invalid_acks(acks: int) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; use 0, 1 or -1 (all)")
 
 
 def _error(index: int, error: ApiError, partition: Partition | None) -> PartitionAnswer:
@@ -330,7 +358,7 @@ def _error(index: int, error: ApiError, partition: Partition | None) -> Partitio
         index,
         error.code,
         log_start_offset=partition.log.log_start_offset
-        if partition is not None and error.code in _REFUSED_RECORDS
+        if partition is not None and error.code in _REFUSED_BY_LOG
         else -1,
         error_message=error.message[:ERROR_MESSAGE_CHARS_MAX] or None,
         record_errors=error.indexes if isinstance(error, RecordsRefused) else (),

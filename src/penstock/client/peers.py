@@ -41,6 +41,8 @@ class Channel(Enum):
     PARTITIONS = "partitions"  # AlterPartition
     FORWARD = "forward"  # clients' requests, which wait for their records
     REPLICA = "replica"  # the fetcher of partitions: long polls
+    MARKERS = "markers"  # the ends of transactions, which wait for their records
+    VERIFICATION = "verification"  # AddPartitionsToTxn for producers, who wait
 
 
 class Knock(Enum):

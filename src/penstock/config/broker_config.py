@@ -1,7 +1,8 @@
 """The broker settings, each field a row of the table; `BrokerConfig()` has the defaults.
 
 The fields stand in groups (one base class each, so that each can be read at one sitting): the
-node itself, its network, its cluster, the topics it creates, its logs, and consumer groups. A
+node itself, its network, its cluster, the topics it creates, its logs, consumer groups, and
+transactions. A
 broker setting that only supplies a topic setting's default is declared with `topic_default`, which
 takes type, default and bounds from the topic's row.
 """
@@ -17,6 +18,7 @@ from penstock.config.broker_cluster import ClusterSettings, check_cluster
 from penstock.config.broker_groups import GroupSettings
 from penstock.config.broker_log import LogSettings
 from penstock.config.broker_net import NetworkSettings
+from penstock.config.broker_transactions import TransactionSettings
 from penstock.config.listeners import Listener, parse_address, parse_listeners
 from penstock.config.table import (
     Between,
@@ -129,7 +131,13 @@ class TopicSettings:
 
 @dataclass(frozen=True)
 class BrokerConfig(
-    NodeSettings, NetworkSettings, ClusterSettings, TopicSettings, LogSettings, GroupSettings
+    NodeSettings,
+    NetworkSettings,
+    ClusterSettings,
+    TopicSettings,
+    LogSettings,
+    GroupSettings,
+    TransactionSettings,
 ):
     @property
     def data_dir(self) -> str:
@@ -159,9 +167,7 @@ class BrokerConfig(
 _NO_AUTH = "it has no authentication or encryption yet"
 _NO_SHARE_GROUPS = "it has no share groups yet"
 _NO_STREAMS_GROUPS = "it has no streams groups"
-_NO_GROUP_SETTINGS = "groups have no settings of their own that it could bound"
 _FOLLOWS = "its value follows from how a node works; leave it out"
-_NO_TRANSACTIONS = "it has no transactions yet"
 _NO_TIER = "it has no remote tier"
 _ONE_LOOP = "a node is one event loop and sizes its threads itself; leave it out"
 
@@ -199,14 +205,12 @@ BROKER_SETTINGS = Table(
         "group.coordinator.background.threads": _ONE_LOOP,
         "group.coordinator.append.linger.ms": _FOLLOWS,
         "group.coordinator.cached.buffer.max.bytes": _FOLLOWS,
-        "group.consumer.min.assignment.interval.ms": _NO_GROUP_SETTINGS,
-        "group.consumer.max.assignment.interval.ms": _NO_GROUP_SETTINGS,
         "group.consumer.regex.refresh.interval.ms": "regular expressions are looked up anew "
         "whenever topics change; leave it out",
         "offsets.load.buffer.size": _FOLLOWS,
         "offsets.topic.compression.codec": "records of the offsets topic are not compressed",
-        "transaction.": _NO_TRANSACTIONS,
-        "transactional.": _NO_TRANSACTIONS,
+        "transaction.state.log.load.buffer.size": _FOLLOWS,
+        "transaction.two.phase.commit.enable": "it has no two-phase commit with other systems",
         "remote.": _NO_TIER,
         "ssl.": _NO_AUTH,
         "sasl.": _NO_AUTH,
@@ -276,7 +280,7 @@ def _check_group_times(config: BrokerConfig) -> None:
             f"group.min.session.timeout.ms ({config.group_min_session_timeout_ms}) cannot be more "
             f"than group.max.session.timeout.ms ({config.group_max_session_timeout_ms})"
         )
-    for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+    for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
         field = what.replace(".", "_")
         low = getattr(config, f"group_consumer_min_{field}")
         high = getattr(config, f"group_consumer_max_{field}")

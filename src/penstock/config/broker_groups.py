@@ -162,6 +162,18 @@ class ConsumerGroupSettings:
         "The least time between two assignments of a consumer group.",
         rule=at_least(0),
     )
+    group_consumer_min_assignment_interval_ms: int = setting(
+        SettingType.INT,
+        0,
+        "The least that `group.consumer.assignment.interval.ms` may be.",
+        rule=at_least(0),
+    )
+    group_consumer_max_assignment_interval_ms: int = setting(
+        SettingType.INT,
+        15_000,
+        "The most that `group.consumer.assignment.interval.ms` may be.",
+        rule=at_least(0),
+    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.config.broker_config import BROKER_SETTINGS, BrokerConfig, broker_config
+from penstock.config.group_config import GROUP_SETTINGS
 from penstock.config.log_config import TOPIC_SETTINGS, broker_default
 from penstock.config.table import ConfigError, Setting, SettingType, UpdateMode, Value, value_text
 
@@ -29,6 +30,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -112,6 +114,22 @@ class BrokerSettings:
             else:
                 value = _text_of(row, values[row.field])
                 own = ConfigSynonym(row.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG)
+                chain.insert(0, own)
+            entries.append(_entry(row, value, chain, read_only=False))
+        return entries
+
+    def describe_group(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+        """Every group setting of a group with `overrides`."""
+        entries = []
+        values = GROUP_SETTINGS.usable(overrides)
+        for row in GROUP_SETTINGS:
+            (synonym,) = row.synonyms
+            below = BROKER_SETTINGS[synonym.name]
+            chain = list(self._chain(below))
+            value = value_text(getattr(self.config, below.field))
+            if row.field in values:
+                value = value_text(values[row.field])
+                own = ConfigSynonym(row.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG)
                 chain.insert(0, own)
             entries.append(_entry(row, value, chain, read_only=False))
         return entries

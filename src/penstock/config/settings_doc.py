@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.group_config import GROUP_SETTINGS
 from penstock.config.log_config import TOPIC_SETTINGS
 from penstock.config.table import Setting, Table, value_text
 
@@ -38,14 +39,27 @@ tools send it.
 
 def settings_page() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *_topic_section(), *_broker_section(), *_absent_section()])
+    sections = (_topic_section(), _group_section(), _broker_section(), _absent_section())
+    return "\n".join([_HEAD, *(line for section in sections for line in section)])
 
 
 def _topic_section() -> Iterator[str]:
     yield "## Topic settings\n"
     yield "Set when a topic is created or later (`penstock topic alter`). Where a topic does not"
     yield "set one, the broker settings named beside it count, the first that has a value.\n"
-    for row in TOPIC_SETTINGS:
+    yield from _rows(TOPIC_SETTINGS)
+
+
+def _group_section() -> Iterator[str]:
+    yield "## Group settings\n"
+    yield "Set for a consumer group, be there one of this name yet or not (`kafka-configs --alter"
+    yield "--entity-type groups`). Where a group does not set one, the broker setting beside it"
+    yield "counts.\n"
+    yield from _rows(GROUP_SETTINGS)
+
+
+def _rows(table: Table) -> Iterator[str]:
+    for row in table:
         yield from _row(row)
         if row.synonyms:
             names = ", ".join(f"`{synonym.name}`" for synonym in row.synonyms)
@@ -75,7 +89,7 @@ def _absent_section() -> Iterator[str]:
     yield "They are refused with the reason; a name ending in `.*` stands for all that begin so.\n"
     yield "| setting | why |"
     yield "|---|---|"
-    for table in (TOPIC_SETTINGS, BROKER_SETTINGS):
+    for table in (TOPIC_SETTINGS, GROUP_SETTINGS, BROKER_SETTINGS):
         yield from _absent_rows(table)
     yield ""
 

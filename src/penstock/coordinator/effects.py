@@ -1,20 +1,32 @@
 """What a coordinator asks its driver to do, and who asked the coordinator.
 
 A coordinator changes its own memory at once and says in an `Effects` what must follow: records
-for its partition of the internal topic, answers, timers. The driver appends the records of one
-`Effects` as one batch and gives its answers only when they are committed (below the high
-watermark). If the append fails, the driver throws the whole shard away and replays the partition.
+for its partition of the internal topic, answers, deeds, timers. The driver appends the records of
+one `Effects` as one batch and gives its answers and does its deeds only when they are committed
+(below the high watermark). If the append fails, the driver throws the whole shard away and replays
+the partition.
+
+Invariant: one `Effects` is one batch. So its records belong to one producer at most, and a marker,
+which is a batch of its own, excludes records.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from penstock.base.errors import invariant
 from penstock.wire.schema import Message
 
 TimerKey: TypeAlias = tuple[str, ...]
-"""The first part is the id of the group that set the timer; the rest is the group's own matter."""
+"""The first part is the id of the group or the transactional id that set the timer; the rest is its
+own matter.
+"""
+
+Deed: TypeAlias = tuple[Any, ...]
+"""What else must be done in the world: a named tuple of the coordinator's own, which the one who
+drives it understands.
+"""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -53,6 +65,24 @@ class CancelTimer(NamedTuple):
     key: TimerKey
 
 
+class ProducerIdentity(NamedTuple):
+    """The producer in whose transaction records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class EndTxnMarker(NamedTuple):
+    """The end of a producer's transaction in this partition, as its coordinator orders it."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int = 0
+    """Of the transaction; from version 2 on its end has a greater epoch than its records."""
+
+
 @dataclass(slots=True)
 class Effects:
     """Everything that follows from one event, in order."""
@@ -60,6 +90,12 @@ class Effects:
     records: list[CoordinatorRecord] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
+    deeds: list[Deed] = field(default_factory=list)
+    """To be done when everything up to here is committed, after the answers."""
+    producer: ProducerIdentity | None = None
+    """The records are one batch of this producer's transaction."""
+    marker: EndTxnMarker | None = None
+    """Written in the place of records."""
 
     @classmethod
     def reply(cls, caller: Caller, response: Message) -> Effects:
@@ -77,16 +113,28 @@ class Effects:
 
     def extend(self, other: Effects) -> None:
         """What `other` asks for comes after what is here."""
+        if other.writes:
+            if not self.writes and self.producer is None:
+                self.producer, self.marker = other.producer, other.marker
+            invariant(
+                other.producer == self.producer and other.marker == self.marker,
+                "the records of one batch belong to one producer, and a marker stands alone",
+            )
         self.records += other.records
         self.replies += other.replies
         self.timers += other.timers
+        self.deeds += other.deeds
 
     def __add__(self, other: Effects) -> Effects:
-        return Effects(
-            self.records + other.records,
-            self.replies + other.replies,
-            self.timers + other.timers,
-        )
+        both = Effects(producer=self.producer)
+        both.extend(self)
+        both.extend(other)
+        return both
+
+    @property
+    def writes(self) -> bool:
+        """Whether something is appended to the partition."""
+        return bool(self.records) or self.marker is not None
 
     def __bool__(self) -> bool:
-        return bool(self.records or self.replies or self.timers)
+        return bool(self.writes or self.replies or self.timers or self.deeds)

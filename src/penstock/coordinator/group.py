@@ -10,11 +10,14 @@ fetch or delete them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ErrorCode
+from penstock.base.ids import Uuid
+from penstock.config.group_config import ConsumerGroupConfig, group_config, group_defaults
 from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects, Reply, TimerKey
 from penstock.coordinator.topics import TopicsView
@@ -33,6 +36,27 @@ class Environment:
     config: GroupConfig
     topics: TopicsView
     rng: Rng
+    overrides: Callable[[str], Mapping[str, str]] = lambda _: {}
+    """The settings that a group has of its own, as they are now."""
+
+    def config_of(self, group_id: str) -> ConsumerGroupConfig:
+        """What is in force for one group."""
+        own = self.overrides(group_id)
+        return group_config(own, self.config) if own else group_defaults(self.config)
+
+
+class Committer(NamedTuple):
+    """Who wants to store offsets."""
+
+    member_id: str
+    """Empty for one that is not a member, or does not say so."""
+    instance_id: str | None
+    epoch: int
+    """The generation or the member epoch; -1 for one that is not a member."""
+    version: int
+    """Of OffsetCommit or TxnOffsetCommit."""
+    transactional: bool
+    """The offsets are part of a transaction."""
 
 
 class Group(Protocol):
@@ -92,11 +116,9 @@ class Group(Protocol):
     # -- offsets -------------------------------------------------------------------------------
 
     def validate_offset_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int
+        self, committer: Committer, partitions: Collection[tuple[Uuid, int]]
     ) -> ErrorCode:
-        """Whether a commit by this member (generation or member epoch `epoch`; -1 and an empty
-        member id for one that is not a member) in this version of OffsetCommit is accepted.
-        """
+        """Whether a commit for these partitions (topic id and number) is accepted, all together."""
 
     def offsets_committed(self, member_id: str, now_ms: int) -> Effects:
         """A commit by the member was accepted: it counts as a sign of life where Kafka says so."""

@@ -5,6 +5,10 @@ says it (`take`), the same way as a replay does. Offsets outlive the members and
 their group. An offset goes when it is deleted, when its topic is deleted, or by
 `offsets.retention.minutes` (counted from a time that the group knows, or until the time that an old
 client's commit named).
+
+Offsets of open transactions are pending (`transactional_offsets`) until the end of the transaction.
+Of two offsets for one partition the one whose record is the later counts, whenever the transaction
+of either ended: compaction keeps the last record of a key, and memory must not say otherwise.
 """
 
 from __future__ import annotations
@@ -14,16 +18,11 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import NO_LEADER_EPOCH, ZERO_UUID, Uuid
+from penstock.coordinator.commits import TOPIC_IDS_FROM, Commit, WantedOffset
 from penstock.coordinator.effects import CoordinatorRecord
 from penstock.coordinator.group import Environment, Group
 from penstock.coordinator.records import OffsetCommitKey, OffsetCommitValue, encode
-from penstock.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from penstock.coordinator.transactional_offsets import OffsetPlace, PendingOffsets
 from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponsePartition,
@@ -35,8 +34,6 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-TOPIC_IDS_FROM = 10
-"""The first version of OffsetCommit and of OffsetFetch that names topics by id."""
 NO_OFFSET = -1
 NO_EXPIRY = -1
 
@@ -48,6 +45,8 @@ class CommittedOffset(NamedTuple):
     commit_ms: int
     expire_ms: int
     topic_id: Uuid
+    order: int
+    """The place of its record among the shard's records of offsets."""
 
 
 class GroupOffset(NamedTuple):
@@ -62,20 +61,23 @@ class GroupOffset(NamedTuple):
 class OffsetStore:
     """Offsets by group, topic and partition."""
 
-    __slots__ = ("_environment", "_groups")
+    __slots__ = ("_environment", "_groups", "_taken", "pending")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._taken = 0
+        self.pending: PendingOffsets[CommittedOffset] = PendingOffsets()
 
     def has_any(self, group_id: str) -> bool:
-        return group_id in self._groups
+        """Whether the group has offsets, be they pending."""
+        return group_id in self._groups or self.pending.has_group(group_id)
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self._groups.get(group_id, {}).get(topic, {}).get(partition)
 
     def group_ids(self) -> list[str]:
-        """The groups that have offsets."""
+        """The groups that have committed offsets."""
         return list(self._groups)
 
     def of_group(self, group_id: str) -> list[GroupOffset]:
@@ -85,22 +87,43 @@ class OffsetStore:
             for partition, committed in partitions.items()
         ]
 
-    def take(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
-        """Take up a record."""
+    def take(
+        self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int | None
+    ) -> None:
+        """Take up a record; `producer_id` is that of the transaction which it is part of."""
+        place = OffsetPlace(key.group, key.topic, key.partition)
         if value is None:
-            self._remove(key.group, key.topic, key.partition)
+            self._remove(place)
+            self.pending.remove(place)
             return
-        partitions = self._groups.setdefault(key.group, {}).setdefault(key.topic, {})
-        partitions[key.partition] = CommittedOffset(
+        self._taken += 1
+        offset = CommittedOffset(
             value.offset,
             value.leader_epoch,
             value.metadata,
             value.commit_timestamp,
             value.expire_timestamp,
             value.topic_id,
+            self._taken,
         )
+        if producer_id is None:
+            self._put(place, offset)
+        else:
+            self.pending.put(producer_id, place, offset)
 
-    def _remove(self, group_id: str, topic: str, partition: int) -> None:
+    def end_transaction(self, producer_id: int, commit: bool) -> None:
+        """The offsets of the producer's transaction count from now on, or never."""
+        for place, offset in self.pending.end(producer_id):
+            committed = self.get(*place)
+            if commit and (committed is None or committed.order < offset.order):
+                self._put(place, offset)
+
+    def _put(self, place: OffsetPlace, offset: CommittedOffset) -> None:
+        group_id, topic, partition = place
+        self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
+
+    def _remove(self, place: OffsetPlace) -> None:
+        group_id, topic, partition = place
         topics = self._groups.get(group_id)
         if topics is None or topic not in topics:
             return
@@ -110,78 +133,38 @@ class OffsetStore:
         if not topics:
             del self._groups[group_id]
 
-    def _write(
-        self, key: OffsetCommitKey, value: OffsetCommitValue | None, out: list[CoordinatorRecord]
-    ) -> None:
-        self.take(key, value)
-        out.append(encode(key, value))
-
     # -- commit --------------------------------------------------------------------------------
 
-    def unknown_topics(
-        self, request: OffsetCommitRequest, version: int
-    ) -> dict[int, OffsetCommitResponseTopic]:
-        """The answers, by place in the request, for topics that a commit cannot name."""
-        view = self._environment.topics
-        answers = {}
-        for place, topic in enumerate(request.topics):
-            code = ErrorCode.NONE
-            if version >= TOPIC_IDS_FROM:
-                name = view.name_of(topic.topic_id)
-                if name is None:
-                    code = ErrorCode.UNKNOWN_TOPIC_ID
-                else:
-                    topic.name = name
-            elif view.partition_count(topic.name) is None:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if code:
-                answers[place] = commit_answer(topic, code)
-        return answers
+    def storable(self, commit: Commit) -> list[WantedOffset]:
+        """The offsets of `commit` that could be stored if the group agrees."""
+        limit = self._environment.config.offset_metadata_max_bytes
+        return [wanted for wanted in commit.wanted if len(wanted.metadata) <= limit]
 
-    def commit(
-        self,
-        request: OffsetCommitRequest,
-        topic: OffsetCommitRequestTopic,
-        now_ms: int,
-        out: list[CoordinatorRecord],
-    ) -> OffsetCommitResponseTopic:
-        """Store a topic's offsets, each partition by itself; the topic exists."""
-        view = self._environment.topics
-        count = view.partition_count(topic.name) or 0
-        topic_id = view.topic_id(topic.name) or ZERO_UUID
-        answers = []
-        for partition in topic.partitions:
-            code = self._check(partition, count)
-            if code is ErrorCode.NONE:
-                key = OffsetCommitKey(
-                    group=request.group_id, topic=topic.name, partition=partition.partition_index
-                )
-                self._write(key, _value(request, partition, topic_id, now_ms), out)
-            answers.append(
-                OffsetCommitResponsePartition(
-                    partition_index=partition.partition_index, error_code=code
-                )
+    def commit(self, commit: Commit, now_ms: int, out: list[CoordinatorRecord]) -> None:
+        """Store the offsets; the group has agreed."""
+        producer_id = commit.producer.producer_id if commit.producer is not None else None
+        storable = self.storable(commit)
+        commit.refuse_all(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        for wanted in storable:
+            key = OffsetCommitKey(
+                group=commit.group_id,
+                topic=wanted.topic,
+                partition=wanted.partition.partition_index,
             )
-        return OffsetCommitResponseTopic(
-            name=topic.name, topic_id=topic.topic_id, partitions=answers
-        )
-
-    def _check(self, partition: OffsetCommitRequestPartition, count: int) -> ErrorCode:
-        if not 0 <= partition.partition_index < count:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        metadata = partition.committed_metadata or ""
-        if len(metadata) > self._environment.config.offset_metadata_max_bytes:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        return ErrorCode.NONE
+            value = _value(wanted, commit.retention_ms, now_ms)
+            self.take(key, value, producer_id)
+            out.append(encode(key, value))
+            commit.refuse(wanted, ErrorCode.NONE)
 
     # -- fetch ---------------------------------------------------------------------------------
 
     def fetch(
-        self, wanted: OffsetFetchRequestGroup, version: int
+        self, wanted: OffsetFetchRequestGroup, version: int, require_stable: bool
     ) -> list[OffsetFetchResponseTopics]:
-        """The offsets that are asked for, or all of the group's."""
+        """The offsets that are asked for, or all of the group's committed ones."""
+        group_id = wanted.group_id
         if wanted.topics is None:
-            return list(self._fetch_all(wanted.group_id, version))
+            return list(self._fetch_all(group_id, version, require_stable))
         view = self._environment.topics
         answers = []
         for topic in wanted.topics:
@@ -193,14 +176,17 @@ class OffsetStore:
                 if name is None:
                     answer.partitions.append(_none(index, ErrorCode.UNKNOWN_TOPIC_ID))
                     continue
-                found = self.get(wanted.group_id, name, index)
+                found = self.get(group_id, name, index)
                 if found is not None and not _same_topic(topic.topic_id, found.topic_id):
                     found = None  # committed to a topic of this name that was deleted since
-                answer.partitions.append(_none(index) if found is None else _found(index, found))
+                place = OffsetPlace(group_id, name, index)
+                answer.partitions.append(self._answer(place, found, require_stable))
             answers.append(answer)
         return answers
 
-    def _fetch_all(self, group_id: str, version: int) -> Iterator[OffsetFetchResponseTopics]:
+    def _fetch_all(
+        self, group_id: str, version: int, require_stable: bool
+    ) -> Iterator[OffsetFetchResponseTopics]:
         view = self._environment.topics
         for topic, partitions in self._groups.get(group_id, {}).items():
             topic_id = view.topic_id(topic)
@@ -209,8 +195,18 @@ class OffsetStore:
             yield OffsetFetchResponseTopics(
                 name=topic,
                 topic_id=topic_id or ZERO_UUID,
-                partitions=[_found(index, offset) for index, offset in partitions.items()],
+                partitions=[
+                    self._answer(OffsetPlace(group_id, topic, index), offset, require_stable)
+                    for index, offset in partitions.items()
+                ],
             )
+
+    def _answer(
+        self, place: OffsetPlace, found: CommittedOffset | None, require_stable: bool
+    ) -> OffsetFetchResponsePartitions:
+        if require_stable and place in self.pending:
+            return _none(place.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return _none(place.partition) if found is None else _found(place.partition, found)
 
     # -- removal -------------------------------------------------------------------------------
 
@@ -230,22 +226,32 @@ class OffsetStore:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif subscribed:
                 code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            elif self.get(group.group_id, topic.name, index) is not None:
-                self._tombstone(group.group_id, topic.name, index, out)
+            else:
+                self._tombstone(OffsetPlace(group.group_id, topic.name, index), out)
             answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
         return OffsetDeleteResponseTopic(name=topic.name, partitions=answers)
 
     def delete_all(self, group_id: str, out: list[CoordinatorRecord]) -> None:
         """The group goes: its offsets go with it."""
-        for topic, partitions in list(self._groups.get(group_id, {}).items()):
-            for index in list(partitions):
-                self._tombstone(group_id, topic, index, out)
+        for place in self._places_of(group_id) + self.pending.places_of(group_id):
+            self._tombstone(place, out)
 
     def topics_deleted(self, names: frozenset[str], out: list[CoordinatorRecord]) -> None:
-        for group_id, topics in list(self._groups.items()):
-            for name in names & topics.keys():
-                for index in list(topics[name]):
-                    self._tombstone(group_id, name, index, out)
+        committed = [
+            place
+            for group_id in self._groups
+            for place in self._places_of(group_id)
+            if place.topic in names
+        ]
+        for place in committed + self.pending.places_in(names):
+            self._tombstone(place, out)
+
+    def _places_of(self, group_id: str) -> list[OffsetPlace]:
+        return [
+            OffsetPlace(group_id, topic, partition)
+            for topic, partitions in self._groups.get(group_id, {}).items()
+            for partition in partitions
+        ]
 
     def expire(self, group: Group, now_ms: int, out: list[CoordinatorRecord]) -> None:
         """Remove the group's offsets that nobody has a right to any more."""
@@ -253,8 +259,9 @@ class OffsetStore:
             if group.is_subscribed(topic):
                 continue
             for index, committed in list(partitions.items()):
-                if self._expired(group, committed, now_ms):
-                    self._tombstone(group.group_id, topic, index, out)
+                place = OffsetPlace(group.group_id, topic, index)
+                if self._expired(group, committed, now_ms) and place not in self.pending:
+                    self._tombstone(place, out)
 
     def _expired(self, group: Group, committed: CommittedOffset, now_ms: int) -> bool:
         base_ms = group.expiration_base_ms(committed.commit_ms)
@@ -264,40 +271,26 @@ class OffsetStore:
             return now_ms >= committed.expire_ms
         return now_ms - base_ms >= self._environment.config.offsets_retention_ms
 
-    def _tombstone(
-        self, group_id: str, topic: str, partition: int, out: list[CoordinatorRecord]
-    ) -> None:
-        self._write(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None, out)
+    def _tombstone(self, place: OffsetPlace, out: list[CoordinatorRecord]) -> None:
+        """Take an offset back, with the pending ones of its place; nothing if there is none."""
+        if self.get(*place) is None and place not in self.pending:
+            return
+        group_id, topic, partition = place
+        key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
+        self.take(key, None, None)
+        out.append(encode(key, None))
 
 
-def commit_answer(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
-    """The answer that says `code` of every partition of `topic`."""
-    return OffsetCommitResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
-            for p in topic.partitions
-        ],
-    )
-
-
-def _value(
-    request: OffsetCommitRequest,
-    partition: OffsetCommitRequestPartition,
-    topic_id: Uuid,
-    now_ms: int,
-) -> OffsetCommitValue:
-    retention_ms = request.retention_time_ms
-    if retention_ms >= 0:
-        topic_id = ZERO_UUID  # the version of the record that has an expiry has no topic id
+def _value(wanted: WantedOffset, retention_ms: int, now_ms: int) -> OffsetCommitValue:
+    # The version of the record that has an expiry has no topic id.
+    unlimited = retention_ms < 0
     return OffsetCommitValue(
-        offset=partition.committed_offset,
-        leader_epoch=partition.committed_leader_epoch,
-        metadata=partition.committed_metadata or "",
+        offset=wanted.partition.committed_offset,
+        leader_epoch=wanted.partition.committed_leader_epoch,
+        metadata=wanted.metadata,
         commit_timestamp=now_ms,
-        expire_timestamp=NO_EXPIRY if retention_ms < 0 else now_ms + retention_ms,
-        topic_id=topic_id,
+        expire_timestamp=NO_EXPIRY if unlimited else now_ms + retention_ms,
+        topic_id=wanted.topic_id if unlimited else ZERO_UUID,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode
+from penstock.coordinator.commits import CommitResponse, refused_commit
 from penstock.wire.messages import consumer_group_describe as consumer_describe
 from penstock.wire.messages import describe_groups as describe
 from penstock.wire.messages.consumer_group_heartbeat import (
@@ -29,12 +30,7 @@ from penstock.wire.messages.leave_group import (
     MemberResponse,
 )
 from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from penstock.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -42,12 +38,15 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.wire.schema import Message
 
 PROTOCOL_NULLABLE_FROM: Final = 7
 """The first version of JoinGroup whose answer may leave the protocol's name out."""
 MEMBERS_FROM: Final = 3
 """The first version of LeaveGroup that names several members."""
+LOAD_IN_PROGRESS_FROM: Final = 2
+"""The first version of TxnOffsetCommit whose clients are known to bear that code."""
 
 
 def refuse(request: Message, version: int, code: ErrorCode, message: str | None = None) -> Message:
@@ -87,22 +86,16 @@ def _leave(
 
 def _commit(
     request: OffsetCommitRequest, _version: int, code: ErrorCode, _: str | None
-) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=code
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> CommitResponse:
+    return refused_commit(request, code)
+
+
+def _transactional_commit(
+    request: TxnOffsetCommitRequest, version: int, code: ErrorCode, _: str | None
+) -> CommitResponse:
+    if version < LOAD_IN_PROGRESS_FROM and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return refused_commit(request, code)
 
 
 def _fetch(
@@ -157,6 +150,7 @@ REFUSALS: Final[Mapping[type[Message], Callable[[Any, int, ErrorCode, str | None
         error_code=code, error_message=message
     ),
     OffsetCommitRequest: _commit,
+    TxnOffsetCommitRequest: _transactional_commit,
     OffsetFetchRequest: _fetch,
     OffsetDeleteRequest: lambda _, __, code, ___: OffsetDeleteResponse(error_code=code),
     ListGroupsRequest: lambda _, __, code, ___: ListGroupsResponse(error_code=code),

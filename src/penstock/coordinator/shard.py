@@ -17,17 +17,19 @@ from typing import Any, Final
 from penstock.base.clock import Rng
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.classic import ClassicGroup
+from penstock.coordinator.commits import Commit
 from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.consumer import ConsumerGroup, upgrade
 from penstock.coordinator.effects import (
     Caller,
     CoordinatorRecord,
     Effects,
+    EndTxnMarker,
     Reply,
     TimerKey,
 )
 from penstock.coordinator.group import CONSUMER, Environment, Group
-from penstock.coordinator.offsets import OffsetStore, commit_answer
+from penstock.coordinator.offsets import OffsetStore
 from penstock.coordinator.records import (
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
@@ -53,7 +55,7 @@ from penstock.wire.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -61,6 +63,7 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest
+from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.wire.schema import Message
 
 COMMIT_UNKNOWN_GROUP_FROM: Final = 9
@@ -73,14 +76,23 @@ EXPIRED_RECORDS_MAX: Final = 10_000
 
 
 class GroupShard:
-    def __init__(self, config: GroupConfig, topics: TopicsView, rng: Rng) -> None:
-        self.environment = Environment(config, topics, rng)
+    def __init__(
+        self,
+        config: GroupConfig,
+        topics: TopicsView,
+        rng: Rng,
+        overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
+    ) -> None:
+        """`overrides` tells the settings that a group has of its own."""
+        self.environment = Environment(config, topics, rng, overrides)
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore(self.environment)
 
     # -- loading -------------------------------------------------------------------------------
 
-    def replay(self, key: bytes, value: bytes | None, timestamp: int) -> None:
+    def replay(
+        self, key: bytes, value: bytes | None, timestamp: int, producer_id: int | None = None
+    ) -> None:
         """Take up a stored record; CorruptRecord if it cannot be read."""
         record = decode(key, value)
         if record is None:
@@ -88,7 +100,7 @@ class GroupShard:
         found = record.key
         if isinstance(found, OffsetCommitKey):
             assert record.value is None or isinstance(record.value, OffsetCommitValue)
-            self.offsets.take(found, record.value)
+            self.offsets.take(found, record.value, producer_id)
             return
         group_id = found.group if isinstance(found, GroupMetadataKey) else found.group_id
         kind = ClassicGroup if isinstance(found, GroupMetadataKey) else ConsumerGroup
@@ -102,9 +114,13 @@ class GroupShard:
             group = self.groups[group_id] = kind(group_id, self.environment)
         group.replay(found, record.value, timestamp)
 
+    def replay_marker(self, producer_id: int, commit: bool) -> None:
+        """The transaction of `producer_id` in this partition ended here."""
+        self.offsets.end_transaction(producer_id, commit)
+
     def loaded(self, now_ms: int) -> Effects:
         """The partition has been replayed: timers for members that must be heard from."""
-        for group_id in self.offsets.group_ids():
+        for group_id in self.offsets.group_ids() + self.offsets.pending.group_ids():
             if group_id not in self.groups:
                 self._make_simple(group_id)
         effects = Effects()
@@ -132,6 +148,11 @@ class GroupShard:
         if group is None:
             return Effects()
         return self._took_up(group, group.on_timer(key, now_ms))
+
+    def end_transaction(self, marker: EndTxnMarker, now_ms: int) -> Effects:
+        """The coordinator of a transaction ends it: its offsets count from now on, or never."""
+        self.offsets.end_transaction(marker.producer_id, marker.commit)
+        return Effects(marker=marker)
 
     def topics_changed(self, names: frozenset[str], now_ms: int) -> Effects:
         """These topics were created, deleted or have more partitions."""
@@ -231,43 +252,47 @@ class GroupShard:
 
     # -- offsets -------------------------------------------------------------------------------
 
-    def _commit(self, request: OffsetCommitRequest, caller: Caller, now_ms: int) -> Effects:
-        answers = self.offsets.unknown_topics(request, caller.version)
-        if len(answers) == len(request.topics):
-            return Effects.reply(caller, OffsetCommitResponse(topics=list(answers.values())))
-        code = self._validate_commit(request, caller.version)
-        effects = Effects()
+    def _commit(
+        self, request: OffsetCommitRequest | TxnOffsetCommitRequest, caller: Caller, now_ms: int
+    ) -> Effects:
+        commit = Commit(request, caller.version, self.environment.topics)
+        effects = Effects(producer=commit.producer)
+        code = self._validate_commit(commit) if commit.wanted else ErrorCode.NONE
         if code is not ErrorCode.NONE:
-            refused = [
-                answers.get(place) or commit_answer(topic, code)
-                for place, topic in enumerate(request.topics)
-            ]
-            return Effects.reply(caller, OffsetCommitResponse(topics=refused))
-        topics = [
-            answers.get(place) or self.offsets.commit(request, topic, now_ms, effects.records)
-            for place, topic in enumerate(request.topics)
-        ]
-        group = self.groups.get(request.group_id)
-        if group is None:
-            if effects.records:
-                self._make_simple(request.group_id)
-        else:
-            effects.extend(group.offsets_committed(request.member_id, now_ms))
-        effects.answer(caller, OffsetCommitResponse(topics=topics))
+            commit.refuse_all(code)
+        elif commit.wanted:
+            self.offsets.commit(commit, now_ms, effects.records)
+            effects.extend(self._committed(commit, now_ms))
+        effects.answer(caller, commit.response())
         return effects
 
-    def _validate_commit(self, request: OffsetCommitRequest, version: int) -> ErrorCode:
-        group = self.groups.get(request.group_id)
+    def _committed(self, commit: Commit, now_ms: int) -> Effects:
+        """A commit was accepted: its sender is alive, and a group that was not there is made."""
+        group = self.groups.get(commit.group_id)
+        if group is None:
+            if self.offsets.has_any(commit.group_id):
+                self._make_simple(commit.group_id)
+        elif commit.producer is None:
+            return group.offsets_committed(commit.committer.member_id, now_ms)
+        return Effects()
+
+    def _validate_commit(self, commit: Commit) -> ErrorCode:
+        committer = commit.committer
+        if committer.transactional and not commit.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self.groups.get(commit.group_id)
         if group is not None:
-            return group.validate_offset_commit(
-                request.member_id,
-                request.group_instance_id,
-                request.generation_id_or_member_epoch,
-                version,
-            )
-        if request.generation_id_or_member_epoch < 0:
+            partitions = [
+                (wanted.topic_id, wanted.partition.partition_index)
+                for wanted in self.offsets.storable(commit)
+            ]
+            code = group.validate_offset_commit(committer, partitions)
+            if committer.transactional and code is ErrorCode.STALE_MEMBER_EPOCH:
+                return ErrorCode.ILLEGAL_GENERATION  # the one that producers know
+            return code
+        if committer.epoch < 0:
             return ErrorCode.NONE
-        if version >= COMMIT_UNKNOWN_GROUP_FROM:
+        if not committer.transactional and committer.version >= COMMIT_UNKNOWN_GROUP_FROM:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.ILLEGAL_GENERATION
 
@@ -280,7 +305,7 @@ class GroupShard:
             code = group.validate_offset_fetch(wanted.member_id, wanted.member_epoch)
         # A group that is not there has no offsets, which is no error.
         if code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-            answer.topics = self.offsets.fetch(wanted, caller.version)
+            answer.topics = self.offsets.fetch(wanted, caller.version, request.require_stable)
         else:
             answer.error_code = code
         return Effects.reply(caller, OffsetFetchResponse(groups=[answer]))
@@ -372,6 +397,7 @@ _HANDLERS: Final[Mapping[type[Message], Callable[[GroupShard, Any, Caller, int],
     LeaveGroupRequest: GroupShard._by_member,
     ConsumerGroupHeartbeatRequest: GroupShard._consumer_heartbeat,
     OffsetCommitRequest: GroupShard._commit,
+    TxnOffsetCommitRequest: GroupShard._commit,
     OffsetFetchRequest: GroupShard._fetch,
     OffsetDeleteRequest: GroupShard._delete_offsets,
     ListGroupsRequest: GroupShard._list,

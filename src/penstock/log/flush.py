@@ -6,7 +6,8 @@ between.
 
 Closed segments have their indexes synced too, since a start trusts what lies below the recovery
 point. Those of the active segment are written and synced now and then, which saves recovery the
-way from the beginning of the segment.
+way from the beginning of the segment; its list of aborted transactions always, since the rest of
+the segment does not tell that something is missing from it.
 """
 
 from __future__ import annotations
@@ -90,6 +91,9 @@ def flush_task(log: Log) -> FlushTask:
     # From the segment of the last flushed offset on: if it was closed since, its indexes are due.
     segments = log.segments.from_offset(log.recovery_point - 1)
     paths = [path for s in segments if index_too or s is not active for path in s.paths()[1:]]
+    if active.txn_index.dirty:
+        paths.append(active.txn_index.path)
+        active.txn_index.dirty = False
     if log.epochs.dirty:
         paths.append(log.epochs.path)
         log.epochs.dirty = False

@@ -362,11 +362,13 @@ class AbortedTxn(NamedTuple):
 class TransactionIndex:
     """The aborted transactions whose markers lie in the segment, in the order of the markers."""
 
-    __slots__ = ("_txns", "base_offset", "path")
+    __slots__ = ("_txns", "base_offset", "dirty", "path")
 
     def __init__(self, path: str, base_offset: int) -> None:
         self.path = path
         self.base_offset = base_offset
+        self.dirty = False
+        """Whether entries were added since the last flush."""
         self._txns: list[AbortedTxn] | None = None
 
     def all(self) -> list[AbortedTxn]:
@@ -395,6 +397,7 @@ class TransactionIndex:
         finally:
             os.close(fd)
         txns.append(txn)
+        self.dirty = True
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
         """Those that overlap [fetch_offset, upper_bound), and whether the search is complete."""

@@ -37,6 +37,7 @@ from penstock.log.roll import RollPolicy
 from penstock.log.segment import LogSegment, remove_segment_files
 from penstock.log.slice import LogSlice
 from penstock.log.staging import AppendInfo, Batch, StagedAppends
+from penstock.log.verification import NOT_ASKED, VerificationGuard
 from penstock.wire.records import check_batches
 
 logger = logging.getLogger("penstock.log")
@@ -162,8 +163,12 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = NOT_ASKED,
     ) -> AppendInfo:
-        """Judge `batches`, give them offsets and queue them for `write_staged`: all or none."""
+        """Judge `batches`, give them offsets and queue them for `write_staged`: all or none.
+
+        `guard` is what a client's transactional batch was verified under, None if it was not.
+        """
         if self.health.failure is not None:
             self.health.admit(now_ms)
         staged = self._staged
@@ -171,7 +176,12 @@ class Log:
             self._begin_epoch(leader_epoch, staged.end_offset)
         self._now_ms = now_ms
         return staged.add(
-            batches, leader_epoch, origin, self.log_start_offset, self._roll_policy.segment_bytes
+            batches,
+            leader_epoch,
+            origin,
+            self.log_start_offset,
+            self._roll_policy.segment_bytes,
+            guard,
         )
 
     def _begin_epoch(self, leader_epoch: int, offset: int) -> None:

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
-from penstock.base.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from penstock.base.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE, PRODUCER_EPOCH_MAX
 from penstock.log.files import unlink_if_exists
 from penstock.log.producer_snapshot import (
     NO_OFFSET,
@@ -31,6 +31,7 @@ from penstock.log.producer_snapshot import (
     snapshot_path,
     write_snapshot,
 )
+from penstock.log.verification import NOT_ASKED, VerificationGuard
 from penstock.wire.records import (
     CONTROL_FLAG,
     TRANSACTIONAL_FLAG,
@@ -42,6 +43,8 @@ from penstock.wire.records import (
 logger = logging.getLogger("penstock.log")
 
 BATCHES_TO_RETAIN = 5
+TRANSACTIONS_V2 = 2
+"""From this transaction version on every transaction ends with an epoch of its own (KIP-890)."""
 
 
 class AppendOrigin(Enum):
@@ -70,6 +73,7 @@ class ProducerStateManager:
         "_undo",
         "end_offset",
         "expiration_ms",
+        "guards",
         "ongoing",
         "producers",
         "unreplicated",
@@ -83,6 +87,8 @@ class ProducerStateManager:
         """First offset -> producer id of each open transaction."""
         self.unreplicated: dict[int, int] = {}
         """First offset -> offset of the marker, for completed ones above the high watermark."""
+        self.guards: dict[int, VerificationGuard] = {}
+        """Producer id -> the verification under way; of a leader, and gone with its leadership."""
         self.end_offset = 0
         self._snapshots: list[int] = []
         self._undo: list[tuple[int, int, ProducerStateEntry | None]] = []
@@ -92,9 +98,17 @@ class ProducerStateManager:
     # Appending
 
     def stage(
-        self, header: BatchHeader, data: bytes | memoryview, offset: int, origin: AppendOrigin
+        self,
+        header: BatchHeader,
+        data: bytes | memoryview,
+        offset: int,
+        origin: AppendOrigin,
+        guard: VerificationGuard | None = NOT_ASKED,
     ) -> BatchMetadata | None:
-        """Judge a batch that would begin at `offset`; the original if it is a duplicate."""
+        """Judge a batch that would begin at `offset`; the original if it is a duplicate.
+
+        `guard` is what a client's transactional batch was verified under, None if it was not.
+        """
         producer_id = header.producer_id
         old = self.producers.get(producer_id)
         if header.attributes & CONTROL_FLAG:
@@ -109,12 +123,15 @@ class ProducerStateManager:
                 for batch in entry.batches:
                     if batch.last_sequence == last and batch.first_sequence == first:
                         return batch
-            self._check_epoch(header, entry, offset)
+            if guard is not NOT_ASKED and header.attributes & TRANSACTIONAL_FLAG:
+                self.check_verified(producer_id, epoch, guard)
+            _check_epoch(producer_id, epoch, entry)
             self._check_sequence(header, entry, offset)
         elif origin is AppendOrigin.COORDINATOR:
-            self._check_epoch(header, entry, offset)
+            _check_epoch(producer_id, epoch, entry)
         txn_first = entry.current_txn_first_offset
         if header.attributes & TRANSACTIONAL_FLAG:
+            self.guards.pop(producer_id, None)
             if txn_first < 0:
                 txn_first = offset
                 self._started.append((offset, producer_id))
@@ -134,24 +151,31 @@ class ProducerStateManager:
         )
         return None
 
-    def _check_epoch(self, header: BatchHeader, entry: ProducerStateEntry, offset: int) -> None:
-        if header.producer_epoch < entry.epoch:
-            raise ApiError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} at offset {offset} has epoch "
-                f"{header.producer_epoch}, which is below its last seen epoch {entry.epoch}",
-            )
-
     def _check_sequence(self, header: BatchHeader, entry: ProducerStateEntry, offset: int) -> None:
+        first = header.base_sequence
+        if self.guards:
+            self._check_guarded_sequence(header, entry)
         if entry.epoch == NO_PRODUCER_EPOCH:
             return  # Nothing is known of it (expired, or its data is gone): any start is good.
-        first = header.base_sequence
         last = entry.last_sequence if header.producer_epoch == entry.epoch else NO_SEQUENCE
         if first != last + 1 and not (first == 0 and last == SEQUENCE_MAX):
             raise ApiError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} (epoch {header.producer_epoch}) at offset {offset} "
                 f"sent sequence {first} after {last}",
+            )
+
+    def _check_guarded_sequence(self, header: BatchHeader, entry: ProducerStateEntry) -> None:
+        guard = self.guards.get(header.producer_id)
+        if guard is None:
+            return
+        first = header.base_sequence
+        lowest = 0 if guard.starts_at_zero and not entry.batches else guard.lowest_sequence
+        if first > lowest:
+            raise ApiError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} (epoch {header.producer_epoch}) sent sequence "
+                f"{first}; its transaction begins here with {lowest}",
             )
 
     def _stage_marker(
@@ -168,14 +192,8 @@ class ProducerStateManager:
         marker = parse_end_txn_marker(record)
         entry = old if old is not None else ProducerStateEntry(header.producer_id)
         if origin is not AppendOrigin.REPLICATION:
-            self._check_epoch(header, entry, offset)
-            if marker.coordinator_epoch < entry.coordinator_epoch:
-                raise ApiError(
-                    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                    f"marker of producer {header.producer_id} at offset {offset} comes from "
-                    f"coordinator epoch {marker.coordinator_epoch}, current is "
-                    f"{entry.coordinator_epoch}",
-                )
+            self.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
+        self.guards.pop(header.producer_id, None)
         if entry.current_txn_first_offset >= 0:
             self._completed.append(
                 CompletedTxn(
@@ -191,6 +209,83 @@ class ProducerStateManager:
             NO_OFFSET,
             entry.batches if header.producer_epoch == entry.epoch else (),
         )
+
+    # What a leader asks before it appends
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, starts_at_zero: bool
+    ) -> VerificationGuard | None:
+        """The guard under which a transactional batch is to be verified with the coordinator.
+
+        None: its transaction is open here already, which nobody but the coordinator can change.
+        """
+        if self._is_open(producer_id, epoch):
+            return None
+        guard = self.guards.get(producer_id)
+        if guard is None or guard.epoch < epoch:
+            guard = VerificationGuard(epoch, sequence, now_ms, starts_at_zero=starts_at_zero)
+            self.guards[producer_id] = guard
+        elif guard.epoch == epoch:
+            guard.lowest_sequence = min(guard.lowest_sequence, sequence)
+        return guard
+
+    def check_verified(self, producer_id: int, epoch: int, guard: VerificationGuard | None) -> None:
+        """Refuse a transactional batch that is neither part of an open transaction nor verified."""
+        if self._is_open(producer_id, epoch):
+            return
+        if guard is None or self.guards.get(producer_id) is not guard:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the batch of producer {producer_id} (epoch {epoch}) is not part of an open "
+                "transaction",
+            )
+
+    def _is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has an open transaction of this epoch here; it may be fenced."""
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return False
+        _check_epoch(producer_id, epoch, entry)
+        return entry.epoch == epoch and entry.current_txn_first_offset >= 0
+
+    def check_coordinator_append(self, producer_id: int, epoch: int) -> None:
+        """Refuse what `stage` would refuse a coordinator's transactional batch for."""
+        entry = self.producers.get(producer_id)
+        if entry is not None:
+            _check_epoch(producer_id, epoch, entry)
+
+    def check_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, transaction_version: int = 0
+    ) -> None:
+        """Refuse the end of a transaction that comes from the past.
+
+        From transactions version 2 on a marker has a greater epoch than the transaction's data: one
+        with the same epoch is an old transaction's, unless it is the repetition of the last marker
+        or there are no greater epochs left.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            return
+        _check_epoch(producer_id, epoch, entry)
+        if (
+            transaction_version >= TRANSACTIONS_V2
+            and epoch == entry.epoch
+            and entry.current_txn_first_offset >= 0
+            and epoch != PRODUCER_EPOCH_MAX
+        ):
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"a marker with epoch {epoch} cannot end a transaction of that epoch of producer "
+                f"{producer_id}: it belongs to an earlier one",
+            )
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"a marker of producer {producer_id} comes from coordinator epoch "
+                f"{coordinator_epoch}, current is {entry.coordinator_epoch}",
+            )
+
+    # Staged and committed
 
     def mark(self) -> tuple[int, int, int]:
         """A point that `rollback` can go back to."""
@@ -249,6 +344,9 @@ class ProducerStateManager:
         """Forget producers that were idle for `producer.id.expiration.ms` (no open transaction)."""
         for producer_id in [p for p, e in self.producers.items() if self._expired(e, now_ms)]:
             del self.producers[producer_id]
+        for producer_id, guard in list(self.guards.items()):
+            if now_ms - guard.created_ms >= self.expiration_ms:
+                del self.guards[producer_id]
 
     def _expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         idle = now_ms - entry.last_timestamp
@@ -323,6 +421,7 @@ class ProducerStateManager:
         self.producers.clear()
         self.ongoing.clear()
         self.unreplicated.clear()
+        self.guards.clear()
         self._undo.clear()
         self._started.clear()
         self._completed.clear()
@@ -333,6 +432,15 @@ class ProducerStateManager:
         for snapshot in self._snapshots[:]:
             self.delete_snapshot(snapshot)
         self.end_offset = offset
+
+
+def _check_epoch(producer_id: int, epoch: int, entry: ProducerStateEntry) -> None:
+    if epoch < entry.epoch:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id} has epoch {epoch}, which is below its last seen epoch "
+            f"{entry.epoch}",
+        )
 
 
 def _restore(

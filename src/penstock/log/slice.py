@@ -19,6 +19,7 @@ from penstock.wire.records import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 # Length, magic and CRC of a batch; the rest of the header is the reader's business.
 _CHECK = Struct(">8xi4xbI")
+_LAST_OFFSET = Struct(">q15xi")  # base offset and last offset delta
 _LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
 _PROBE = bytearray(1)
 
@@ -26,7 +27,7 @@ _PROBE = bytearray(1)
 class LogSlice:
     """`size` bytes of batches that begin at a batch boundary."""
 
-    __slots__ = ("_on_corrupt", "base_offset", "file", "position", "size")
+    __slots__ = ("_on_corrupt", "base_offset", "end_offset", "file", "position", "size")
 
     def __init__(
         self,
@@ -41,6 +42,8 @@ class LogSlice:
         self.size = size
         self.base_offset = base_offset
         """The base offset of the first batch, which may lie below the offset that was asked for."""
+        self.end_offset = base_offset
+        """Once it has been read: the offset after its last whole batch."""
         self._on_corrupt = on_corrupt
 
     def read(self, *, nowait: bool = False) -> bytes | memoryview:
@@ -63,6 +66,7 @@ class LogSlice:
         view = memoryview(data)
         end, pos, unpack = len(data), 0, _CHECK.unpack_from
         whole = end - CRC_START
+        last = -1
         while pos <= whole:
             length, magic, crc = unpack(data, pos)
             after = pos + length + LOG_OVERHEAD
@@ -72,7 +76,10 @@ class LogSlice:
                 break
             if crc32c(view[pos + CRC_START : after]) != crc:
                 raise self._corrupt(pos, "the CRC does not match")
-            pos = after
+            last, pos = pos, after
+        if last >= 0:
+            base_offset, delta = _LAST_OFFSET.unpack_from(data, last)
+            self.end_offset = base_offset + delta + 1
         return data if pos == end else view[:pos]
 
     def _probe(self, fd: int) -> None:

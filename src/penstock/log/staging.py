@@ -15,6 +15,7 @@ from penstock.base.ids import NO_TIMESTAMP
 from penstock.log.producer_snapshot import BatchMetadata
 from penstock.log.producer_state import AppendOrigin, ProducerStateManager
 from penstock.log.segment import StagedBatch
+from penstock.log.verification import VerificationGuard
 from penstock.wire.records import LOG_OVERHEAD, TIMESTAMP_TYPE_FLAG, BatchHeader
 
 _PREFIX = Struct(">qii")
@@ -61,6 +62,7 @@ class StagedAppends:
         origin: AppendOrigin,
         log_start_offset: int,
         bytes_max: int,
+        guard: VerificationGuard | None,
     ) -> AppendInfo:
         """Judge `batches` and give them the next offsets; no more than `bytes_max` in one call."""
         first = offset = self.end_offset
@@ -71,7 +73,7 @@ class StagedAppends:
             for header, data in batches:
                 if header.producer_id >= 0:
                     mark = mark or self._producers.mark()
-                    original = self._producers.stage(header, data, offset, origin)
+                    original = self._producers.stage(header, data, offset, origin, guard)
                     if original is not None:
                         self._take_back(count, mark)
                         return _duplicate(original, log_start_offset)

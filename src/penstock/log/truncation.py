@@ -41,8 +41,15 @@ def cut_segments(log: Log, offset: int) -> int:
 
 def reload_producers(log: Log, env: LogEnvironment, end: int) -> None:
     """Bring producer state back to what it was at `end`."""
-    log.producers.load(log.log_start_offset, end, env.clock.now_ms())
-    replay_producers(log.producers, log.segments, end)
+    producers = log.producers
+    # A snapshot does not say which markers wait to be committed.
+    waiting = {first: last for first, last in producers.unreplicated.items() if last < end}
+    producers.load(log.log_start_offset, end, env.clock.now_ms())
+    replay_producers(producers, log.segments, end)
+    producers.unreplicated |= waiting
+    if log.high_watermark is not None:
+        # What was replayed has been committed, as far as the watermark tells.
+        producers.on_high_watermark(log.high_watermark)
 
 
 def truncate_fully(log: Log, env: LogEnvironment, offset: int) -> int:

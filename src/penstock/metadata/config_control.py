@@ -1,9 +1,9 @@
 """Decisions about settings: replace all of a resource's (AlterConfigs), or change single ones
 (incremental).
 
-Topics and brokers have settings; the broker without a name is the whole cluster. A resource is
-changed as a whole or not at all, and one bad resource does not spoil the others. A record is
-written only for what really changes.
+Topics, brokers and groups have settings; the broker without a name is the whole cluster, and a
+group need not exist to have some. A resource is changed as a whole or not at all, and one bad
+resource does not spoil the others. A record is written only for what really changes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,28 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.errors import ApiError, ErrorCode, invariant
 from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.group_config import GROUP_SETTINGS, check_group_settings
 from penstock.config.layers import BrokerSettings, check_dynamic
 from penstock.config.log_config import TOPIC_SETTINGS, broker_default, check_topic_settings
-from penstock.config.table import ConfigError, Setting, SettingType, UpdateMode, value_text
+from penstock.config.table import (
+    ConfigError,
+    Setting,
+    SettingType,
+    Table,
+    UpdateMode,
+    value_text,
+)
 from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.metadata.names import check_topic_name
 from penstock.metadata.records import ConfigRecord, MetadataRecord
 
+_TABLES: dict[int, Table] = {
+    ResourceType.TOPIC: TOPIC_SETTINGS,
+    ResourceType.BROKER: BROKER_SETTINGS,
+    ResourceType.GROUP: GROUP_SETTINGS,
+}
 _BROKER_NAME = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
@@ -78,6 +91,8 @@ class ConfigControl:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         elif resource_type == ResourceType.BROKER:
             check_broker_name(self._image, name)
+        elif resource_type == ResourceType.GROUP:
+            check_group_name(name)
         else:
             raise unsupported_resource(resource_type)
 
@@ -114,6 +129,7 @@ class ConfigControl:
         config = self._settings.config
         if resource_type == ResourceType.TOPIC:
             return value_text(broker_default(name, config)) or ""
+        invariant(resource_type == ResourceType.BROKER, "groups have no lists to inherit")
         return value_text(getattr(config, BROKER_SETTINGS[name].field)) or ""
 
     def _decided(self, resource_type: int, name: str, new: dict[str, str]) -> list[MetadataRecord]:
@@ -133,11 +149,13 @@ class ConfigControl:
         try:
             if resource_type == ResourceType.TOPIC:
                 check_topic_settings(new, self._settings.config)
+            elif resource_type == ResourceType.GROUP:
+                check_group_settings(new, self._settings.config)
             else:
                 self._check_broker(name, old, new)
         except ConfigError as e:
-            topic = resource_type == ResourceType.TOPIC
-            code = ErrorCode.INVALID_CONFIG if topic else ErrorCode.INVALID_REQUEST
+            broker = resource_type == ResourceType.BROKER
+            code = ErrorCode.INVALID_REQUEST if broker else ErrorCode.INVALID_CONFIG
             raise ApiError(code, str(e)) from e
 
     def _check_broker(self, name: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
@@ -163,18 +181,27 @@ def check_broker_name(image: MetadataImage, name: str) -> None:
         raise _invalid(f"there is no broker {name}: the brokers are {known}")
 
 
+def check_group_name(name: str) -> None:
+    """Raises `ApiError` unless `name` can be a group's."""
+    if not name:
+        raise _invalid("there are no settings for all groups: set the broker's defaults")
+
+
 def unsupported_resource(resource_type: int) -> ApiError:
     try:
         kind = ResourceType(resource_type).name
     except ValueError:
-        return _invalid(f"{resource_type} is not a type of resource: use 2 (topic) or 4 (broker)")
-    return _invalid(f"resources of type {kind} have no settings here: topics and brokers have")
+        return _invalid(
+            f"{resource_type} is not a type of resource: use 2 (topic), 4 (broker) or 32 (group)"
+        )
+    return _invalid(
+        f"resources of type {kind} have no settings here: topics, brokers and groups have"
+    )
 
 
 def _row(resource_type: int, name: str) -> Setting:
-    table = TOPIC_SETTINGS if resource_type == ResourceType.TOPIC else BROKER_SETTINGS
     try:
-        return table[name]
+        return _TABLES[resource_type][name]
     except ConfigError as e:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(e)) from e
 

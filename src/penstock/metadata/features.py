@@ -20,6 +20,14 @@ from penstock.metadata.records import (
 
 KRAFT_VERSION: Final = "kraft.version"
 """How the quorum keeps its voters; the quorum's own records finalise it, not the controller."""
+TRANSACTION_VERSION: Final = "transaction.version"
+"""1: the coordinator's records are flexible; 2: every transaction has an epoch of its own, and
+partitions come into it by being written to (KIP-890).
+"""
+GROUP_VERSION: Final = "group.version"
+"""1: groups whose members are assigned by the coordinator (KIP-848). They are served at level 0,
+too: clusters of earlier releases, which have no level of this feature, have them.
+"""
 
 
 class Levels(NamedTuple):
@@ -38,13 +46,17 @@ class Levels(NamedTuple):
 SUPPORTED_FEATURES: Final[dict[str, Levels]] = {
     METADATA_VERSION: Levels(METADATA_VERSION_MIN, METADATA_VERSION_MAX),
     KRAFT_VERSION: Levels(1, 1),
+    TRANSACTION_VERSION: Levels(0, 2),
+    GROUP_VERSION: Levels(0, 1),
 }
 NOT_SUPPORTED: Final = Levels(0, 0)
 
 
 def new_cluster_levels() -> dict[str, int]:
     """What a new cluster finalises through the controller."""
-    return {METADATA_VERSION: SUPPORTED_FEATURES[METADATA_VERSION].highest}
+    return {
+        name: levels.highest for name, levels in SUPPORTED_FEATURES.items() if name != KRAFT_VERSION
+    }
 
 
 def levels_of(features: Iterable[BrokerFeature]) -> dict[str, Levels]:

@@ -159,6 +159,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_chunks",
         "_have",
+        "_held_bytes",
         "_memory_full",
         "_need",
         "_pumping",
@@ -186,6 +187,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[tuple[memoryview, int]] = deque()
         self._waiting_bytes = 0
         self.pending: deque[Exchange] = deque()
+        self._held_bytes = 0  # of the request that holds back all that came behind it
         self._pumping = False
         self._memory_full = False
         self._read_paused = False
@@ -348,7 +350,7 @@ class Connection(asyncio.Protocol):
                 self.pending[-1].on_followed()
 
     def _may_start(self, frame: memoryview) -> bool:
-        if self._write_paused:
+        if self._write_paused or self._held_bytes:
             return False
         if not self.pending:
             return True
@@ -357,6 +359,20 @@ class Connection(asyncio.Protocol):
             and frame[:2] == _PRODUCE_KEY
             and len(self.pending) < UNANSWERED_PRODUCES_MAX
         )
+
+    def hold(self, size: int) -> None:
+        """The last request has still to do its local work, and its `size` bytes stay in memory:
+        whatever came behind it waits for `release`, Produces too.
+        """
+        self._held_bytes = size
+        self._server.memory.take(size)
+
+    def release(self) -> None:
+        """The request that was held up has done its local work."""
+        held, self._held_bytes = self._held_bytes, 0
+        self._server.memory.give_back(held)
+        if self._waiting:
+            self._pump()
 
     def drain(self) -> None:
         """Write every answer whose turn has come, then start what waited for it."""

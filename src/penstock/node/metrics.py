@@ -9,6 +9,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.group_lag import GroupLag
 from penstock.broker.quorum_metrics import QuorumMetrics
 from penstock.broker.replication_metrics import ReplicationMetrics
+from penstock.broker.transaction_metrics import TransactionMetrics
 from penstock.log.log import Log
 from penstock.net.server import Server
 from penstock.observe.loop_lag import loop_lag_histogram
@@ -47,6 +48,14 @@ class NodeMetrics:
             broker.replicas,
             broker.clock,
             per_group=broker.config.penstock_metrics_per_group,
+        )
+        TransactionMetrics(
+            registry,
+            broker.transactions,
+            broker.verifier,
+            broker.replicas,
+            broker.clock,
+            per_partition=broker.config.penstock_metrics_per_partition,
         )
         registry.gauge(
             "penstock_log_dir_writable",

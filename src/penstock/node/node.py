@@ -166,6 +166,7 @@ class Node:
         clear_strays(broker)
         broker.start_replication()
         broker.groups.start(broker.logs.partitions())
+        broker.transactions.start(broker.logs.partitions())
         await self._become_voter(broker.quorum)
         await lifecycle.run()
         while self._is_fenced():

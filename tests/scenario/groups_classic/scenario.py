@@ -36,6 +36,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.effects import CoordinatorRecord, Effects, SetTimer, TimerKey
+from penstock.coordinator.group import Committer
 from penstock.coordinator.records import GroupMetadataValue, decode
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.join_group import JoinGroupResponse
@@ -172,7 +173,8 @@ class Scenario:
         member_id = self.member_id(client, options)
         generation = int(options.get("gen", client.generation))
         group = self.rig.group
-        code = group.validate_offset_commit(member_id, self.static(client, options), generation, 9)
+        who = Committer(member_id, self.static(client, options), generation, 9, False)
+        code = group.validate_offset_commit(who, [])
         yield f"{name}: {code.name}"
         if code is ErrorCode.NONE:
             yield from self.effects(

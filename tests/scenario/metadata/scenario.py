@@ -17,8 +17,10 @@ from penstock.base.ids import Uuid
 from penstock.config.layers import BrokerSettings
 from penstock.metadata.controller import Controller
 from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage, Partition
 from penstock.metadata.records import (
+    METADATA_VERSION,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -156,6 +158,7 @@ class Scenario:
         """ID [rack=R] [run=N] [dir=N] [levels=LOW-HIGH] [cluster=C]"""
         named = pairs(options)
         low, _, high = named.get("levels", "29-30").partition("-")
+        levels = SUPPORTED_FEATURES | {METADATA_VERSION: (low, high)} if low else {}
         request = registration.BrokerRegistrationRequest(
             broker_id=int(broker),
             cluster_id=named.get("cluster", CLUSTER),
@@ -163,13 +166,12 @@ class Scenario:
             listeners=[registration.Listener(name="PLAINTEXT", host="h", port=9000 + int(broker))],
             features=[
                 registration.Feature(
-                    name="metadata.version",
-                    min_supported_version=int(low),
-                    max_supported_version=int(high),
+                    name=name,
+                    min_supported_version=int(lowest),
+                    max_supported_version=int(highest),
                 )
-            ]
-            if low
-            else [],
+                for name, (lowest, highest) in levels.items()
+            ],
             rack=named.get("rack"),
             log_dirs=[number_id(int(d)) for d in named.get("dir", f"1{broker}").split(",") if d],
         )
@@ -428,7 +430,7 @@ class Scenario:
             case PartitionChangeRecord():
                 return self.change_text(record)
             case ConfigRecord():
-                owner = {2: "topic", 4: "broker"}[record.resource_type]
+                owner = {2: "topic", 4: "broker", 32: "group"}[record.resource_type]
                 shown = "(deleted)" if record.value is None else f"= {record.value!r}"
                 return f"config {owner} {record.resource_name!r} {record.name} {shown}"
             case RegisterBrokerRecord():

@@ -2,8 +2,10 @@
 
 One seed decides everything. After every step: the group's own invariants, epochs that never go
 back, no partition in two hands (neither in the coordinator's books nor among members that it
-knows), no needless move, and a log that says what memory says. At the end the faults stop, and the
-group must come to rest with every partition consumed by a subscriber.
+knows), no needless move, and a log that says what memory says. Members store offsets in
+transactions: whoever holds a partition may, though it has not heard of the last epoch yet, and
+nobody else. At the end the faults stop, and the group must come to rest with every partition
+consumed by a subscriber.
 """
 
 from __future__ import annotations
@@ -15,6 +17,12 @@ from penstock.base.errors import ErrorCode
 from penstock.coordinator.consumer import ConsumerGroup
 from penstock.coordinator.consumer.partitions import Partition
 from penstock.coordinator.consumer.roster import Roster
+from penstock.coordinator.effects import EndTxnMarker
+from penstock.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from sim.consumer.classic import ClassicMember
 from unit.coordinator_consumer.rig import GROUP, Owned, Rig
 
@@ -23,6 +31,7 @@ REGEXES = ("a.*", "[bc]", "nothing.*")
 SESSION_MS = 10_000
 REBALANCE_MS = 6_000
 REST_ROUNDS = 40
+PRODUCERS = range(1, 4)
 TARGET_EPOCH_KEY = b"\x00\x06"
 """How the keys of ConsumerGroupTargetAssignmentMetadata begin."""
 
@@ -74,7 +83,7 @@ class Simulation:
         actions = (
             [self.heartbeat] * 12
             + [self.pass_time] * 4
-            + [self.newcomer, self.lose_answers] * 2
+            + [self.newcomer, self.lose_answers, self.store, self.end_transaction] * 2
             + [self.pause, self.crash, self.leave, self.resubscribe, self.topic, self.fail_over]
         )
         for _ in range(steps):
@@ -187,6 +196,40 @@ class Simulation:
     def fail_over(self) -> None:
         self.log("fail over")
         self.rig.fail_over()
+
+    def store(self) -> None:
+        """A member stores an offset of a partition that it consumes, in a transaction."""
+        able = [m for m in self.members if m.epoch > 0 and m.owned]
+        group = self.group
+        if group is None or not able:
+            return
+        member = self.random.choice(able)
+        topic, number = self.random.choice(sorted(member.owned))
+        partition = TxnOffsetCommitRequestPartition(
+            partition_index=number, committed_offset=self.rig.now_ms
+        )
+        request = TxnOffsetCommitRequest(
+            group_id=GROUP,
+            producer_id=self.random.choice(PRODUCERS),
+            member_id=member.member_id,
+            generation_id=member.epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])],
+        )
+        [answer] = self.rig.send(request, 5).topics
+        code = ErrorCode(answer.partitions[0].error_code)
+        self.log("store", member.member_id, member.epoch, topic, number, "->", code.name)
+        known = group.engine.roster.members.get(member.member_id)
+        holds = False
+        if known is not None and known.epoch >= 0:
+            place = (self.rig.topics.ids[topic], number)
+            holds = place in known.progress.assigned or place in known.progress.revoking
+        assert holds == (code is ErrorCode.NONE), f"{member.member_id}: {code.name}"
+        assert holds or code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+
+    def end_transaction(self) -> None:
+        producer_id = self.random.choice(PRODUCERS)
+        marker = EndTxnMarker(producer_id, 0, 0, commit=self.random.random() < 0.5)
+        self.rig.apply(self.rig.shard.end_transaction(marker, self.rig.now_ms))
 
     # -- a member's side -----------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
+from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.wire.messages import alter_partition as isr
 from penstock.wire.messages import alter_partition_reassignments as reassign
 from penstock.wire.messages import alter_replica_log_dirs as folders
@@ -50,9 +51,8 @@ def registration_of(rig: Rig, run_id: bytes) -> registration.BrokerRegistrationR
         incarnation_id=run_id,
         listeners=[registration.Listener(name="PLAINTEXT", host="127.0.0.1", port=1)],
         features=[
-            registration.Feature(
-                name="metadata.version", min_supported_version=29, max_supported_version=30
-            )
+            registration.Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
         ],
         log_dirs=[FOLDER],
     )

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.broker.group_coordinator import java_hash
+from penstock.broker.coordinators import java_hash
 from penstock.broker.group_lag import GroupLag
-from penstock.broker.group_shard_driver import GroupShardDriver, ShardState
+from penstock.broker.shard_driver import ShardDriver, ShardState
+from penstock.coordinator.shard import GroupShard
 from penstock.metadata.names import OFFSETS_TOPIC
 from penstock.observe.metrics import Registry
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
@@ -80,7 +81,7 @@ async def settled(peer: Peer, group: str) -> int:
         await asyncio.sleep(0.01)
 
 
-def driver_of(rig: Rig, group: str) -> GroupShardDriver:
+def driver_of(rig: Rig, group: str) -> ShardDriver[GroupShard]:
     index = rig.broker.groups.partition_of(group)
     assert index is not None
     return rig.broker.groups._drivers[index]
@@ -137,6 +138,8 @@ def test_coordinators_in_every_version(tmp_path: Path, version: int) -> None:
             assert (found.error_code, found.node_id) == (0, rig.broker.node_id)
             if version >= 1:
                 [found] = await find(peer, "g", version=version, kind=1)
+                assert (found.error_code, found.node_id) == (0, rig.broker.node_id)
+                [found] = await find(peer, "g", version=version, kind=2)
                 assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
                 [found] = await find(peer, "g", version=version, kind=9)
                 assert found.error_code == ErrorCode.INVALID_REQUEST

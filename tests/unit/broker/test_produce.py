@@ -155,20 +155,6 @@ def test_an_unknown_topic_id(tmp_path: Path) -> None:
     run(test)
 
 
-def test_transactions_are_refused_with_a_sentence(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with running(tmp_path) as rig:
-            topic = await rig.topic()
-            request = produce_request(topic, None)
-            request.transactional_id = "mine"
-            answer = one(await (await rig.peer()).call(request, 12))
-            assert answer.error_code != 0
-            assert "transactional" in answer.error_message
-            assert rig.partition(topic).log.log_end_offset == 0
-
-    run(test)
-
-
 def test_no_more_replicas_are_asked_for_than_there_are(tmp_path: Path) -> None:
     """`min.insync.replicas` beyond the number of replicas means all of them, as in Kafka."""
 

@@ -11,6 +11,8 @@ from penstock.cli.values import (
     EPOCH_MS_MIN,
     Place,
     Position,
+    duration_text,
+    parse_duration_ms,
     parse_headers,
     parse_pairs,
     parse_position,
@@ -122,3 +124,26 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_suggestions_are_made_only_when_something_is_close() -> None:
     assert did_you_mean("ordrs", ["orders", "payments"]) == " (did you mean orders?)"
     assert did_you_mean("zebra", ["orders", "payments"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms", "shown"),
+    [
+        ("0ms", 0, "0ms"),
+        ("999ms", 999, "999ms"),
+        ("90s", 90_000, "1.5m"),
+        ("15m", 900_000, "15.0m"),
+        ("36h", 129_600_000, "1.5d"),
+        ("1w", 604_800_000, "7.0d"),
+    ],
+)
+def test_lengths_of_time(text: str, duration_ms: int, shown: str) -> None:
+    assert parse_duration_ms(text) == duration_ms
+    assert duration_text(duration_ms) == shown
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5m", "5 m", "m", "1.5h"])
+def test_what_is_no_length_of_time(text: str) -> None:
+    with pytest.raises(CliError, match="is not a length of time") as caught:
+        parse_duration_ms(text)
+    assert caught.value.exit_code == EXIT_USAGE

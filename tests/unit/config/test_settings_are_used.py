@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.group_config import GROUP_SETTINGS
 from penstock.config.log_config import TOPIC_SETTINGS
 from penstock.config.table import Only
 
@@ -22,7 +23,9 @@ BY_PROPERTY = {
     "penstock.http.listen": "http_listen",
 }
 # Bounds of other settings, held when the settings are read.
-BOUNDS = re.compile(r"group\.consumer\.(min|max)\.(session\.timeout|heartbeat\.interval)\.ms")
+BOUNDS = re.compile(
+    r"group\.consumer\.(min|max)\.(session\.timeout|heartbeat\.interval|assignment\.interval)\.ms"
+)
 
 
 def test_every_setting_is_read_somewhere() -> None:
@@ -30,8 +33,9 @@ def test_every_setting_is_read_somewhere() -> None:
     attributes = set()
     for path in outside:
         attributes |= set(re.findall(r"\.(\w+)", path.read_text(encoding="utf-8")))
-    topic_defaults = {synonym.name for row in TOPIC_SETTINGS for synonym in row.synonyms}
-    rows = [*TOPIC_SETTINGS, *(row for row in BROKER_SETTINGS if row.name not in topic_defaults)]
+    narrower = [*TOPIC_SETTINGS, *GROUP_SETTINGS]
+    defaults = {synonym.name for row in narrower for synonym in row.synonyms}
+    rows = [*narrower, *(row for row in BROKER_SETTINGS if row.name not in defaults)]
     unread = [
         row.name
         for row in rows

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.base.ids import Uuid
 from penstock.coordinator.config import GroupConfig
-from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects
-from penstock.coordinator.offsets import GroupOffset
+from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects, EndTxnMarker
+from penstock.coordinator.offsets import CommittedOffset, GroupOffset
 from penstock.coordinator.shard import GroupShard
+from penstock.coordinator.transactional_offsets import OffsetPlace
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -19,6 +20,11 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+)
+from penstock.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from penstock.wire.schema import Message
 
@@ -63,13 +69,28 @@ class CountingRng:
         return 0
 
 
+class Logged(NamedTuple):
+    """What stands in the partition: a record, or a marker in its place."""
+
+    timestamp: int
+    record: CoordinatorRecord | None
+    producer_id: int | None = None
+    marker: EndTxnMarker | None = None
+
+    def replay(self, shard: GroupShard) -> None:
+        if self.marker is not None:
+            shard.replay_marker(self.marker.producer_id, self.marker.commit)
+        elif self.record is not None:
+            shard.replay(*self.record, self.timestamp, self.producer_id)
+
+
 class ShardRig:
     def __init__(self, **config: Any) -> None:
         self.topics = Topics(t=4, u=2)
         self._config = GroupConfig(**config)
         self.shard = self._new()
         self.now_ms = START_MS
-        self.log: list[tuple[int, CoordinatorRecord]] = []
+        self.log: list[Logged] = []
         self._tokens = 0
 
     def _new(self) -> GroupShard:
@@ -91,14 +112,17 @@ class ShardRig:
         return reply.response
 
     def take(self, effects: Effects) -> Effects:
-        self.log += [(self.now_ms, record) for record in effects.records]
+        producer_id = effects.producer.producer_id if effects.producer is not None else None
+        self.log += [Logged(self.now_ms, record, producer_id) for record in effects.records]
+        if effects.marker is not None:
+            self.log.append(Logged(self.now_ms, None, marker=effects.marker))
         return effects
 
-    def replayed(self) -> GroupShard:
-        """A shard that is built from the records alone."""
+    def replayed(self, log: list[Logged] | None = None) -> GroupShard:
+        """A shard that is built from what is written alone, all of it unless `log` is given."""
         shard = self._new()
-        for timestamp, (key, value) in self.log:
-            shard.replay(key, value, timestamp)
+        for logged in self.log if log is None else log:
+            logged.replay(shard)
         shard.loaded(self.now_ms)
         return shard
 
@@ -133,9 +157,42 @@ class ShardRig:
         answer = self.ask(request, version)
         return [p.error_code for topic in answer.topics for p in topic.partitions]
 
+    def txn_commit(self, group: str, offsets: dict[tuple[str, int], int], **how: Any) -> list[int]:
+        """Commits in the transaction of producer 1, or of `producer_id`; the error codes."""
+        version = how.pop("version", 5)
+        metadata = how.pop("metadata", "")
+        request = TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id=group,
+            producer_id=how.pop("producer_id", 1),
+            producer_epoch=how.pop("producer_epoch", 0),
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=index,
+                            committed_offset=offset,
+                            committed_leader_epoch=5,
+                            committed_metadata=metadata,
+                        )
+                    ],
+                )
+                for (topic, index), offset in offsets.items()
+            ],
+            **how,
+        )
+        answer = self.ask(request, version)
+        return [p.error_code for topic in answer.topics for p in topic.partitions]
+
+    def end(self, commit: bool, producer_id: int = 1) -> None:
+        """The marker of the producer's transaction comes."""
+        self.take(self.shard.end_transaction(EndTxnMarker(producer_id, 0, 7, commit), self.now_ms))
+
     def fetch(self, group: str, topics: dict[str, list[int]] | None, **how: Any) -> Any:
         """The answer for one group."""
         version = how.pop("version", 9)
+        require_stable = how.pop("require_stable", False)
         wanted = None
         if topics is not None:
             wanted = [
@@ -147,9 +204,15 @@ class ShardRig:
                 for name, indexes in topics.items()
             ]
         one = OffsetFetchRequestGroup(group_id=group, topics=wanted, **how)
-        [found] = self.ask(OffsetFetchRequest(groups=[one]), version).groups
+        request = OffsetFetchRequest(groups=[one], require_stable=require_stable)
+        [found] = self.ask(request, version).groups
         return found
 
 
 def stored(shard: GroupShard) -> set[GroupOffset]:
     return {offset for id_ in shard.offsets.group_ids() for offset in shard.offsets.of_group(id_)}
+
+
+def pending(shard: GroupShard) -> dict[tuple[int, OffsetPlace], CommittedOffset]:
+    """The offsets of open transactions, by producer id and place."""
+    return shard.offsets.pending.all()

@@ -189,8 +189,8 @@ def test_a_replay_brings_back_both_kinds_and_their_timers() -> None:
     rig.commit("simple", {("t", 0): 1})
     before = listed(rig)
     rig.shard = rig._new()
-    for timestamp, (key, value) in rig.log:
-        rig.shard.replay(key, value, timestamp)
+    for logged in rig.log:
+        logged.replay(rig.shard)
     timers = {timer.key[0] for timer in rig.shard.loaded(rig.now_ms).timers}
     assert listed(rig) == before
     assert timers == {"classic", "consumer"}

@@ -8,6 +8,7 @@ from penstock.base.errors import ErrorCode, InvariantBroken
 from penstock.coordinator.classic import ClassicGroup, State
 from penstock.coordinator.classic.states import MOVES
 from penstock.coordinator.effects import Caller, CoordinatorRecord
+from penstock.coordinator.group import Committer
 from penstock.coordinator.records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -316,7 +317,7 @@ def test_a_dead_group_sends_everybody_away() -> None:
     ):
         (reply,) = group.handle(request, caller, 0).replies
         assert code_of(reply.response) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    commit = group.validate_offset_commit(member_id, None, 1, 9)
+    commit = group.validate_offset_commit(Committer(member_id, None, 1, 9, False), [])
     assert commit is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert group.validate_offset_fetch(None, -1) is ErrorCode.GROUP_ID_NOT_FOUND
     assert group.validate_delete() is ErrorCode.GROUP_ID_NOT_FOUND

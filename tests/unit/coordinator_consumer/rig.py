@@ -13,7 +13,14 @@ from typing import Any
 from penstock.base.ids import Uuid
 from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.consumer import ConsumerGroup
-from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects, SetTimer, TimerKey
+from penstock.coordinator.effects import (
+    Caller,
+    CoordinatorRecord,
+    Effects,
+    EndTxnMarker,
+    SetTimer,
+    TimerKey,
+)
 from penstock.coordinator.shard import GroupShard
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -83,6 +90,10 @@ class Rig:
         self.now_ms = 1_000_000
         self.timers: dict[TimerKey, int] = {}
         self.log: list[CoordinatorRecord] = []
+        self.producers: dict[int, int] = {}
+        """The producer ids of the records in `log` that are part of transactions, by place."""
+        self.markers: dict[int, list[EndTxnMarker]] = {}
+        """The markers, by the place in `log` that they come before."""
         self.last = Effects()
         self.shard = GroupShard(self.config, self.topics, self.rng)
         self.answers: dict[int, Message] = {}
@@ -98,7 +109,12 @@ class Rig:
 
     def apply(self, effects: Effects) -> Effects:
         self.last = effects
+        if effects.producer is not None:
+            for place in range(len(self.log), len(self.log) + len(effects.records)):
+                self.producers[place] = effects.producer.producer_id
         self.log += effects.records
+        if effects.marker is not None:
+            self.markers.setdefault(len(self.log), []).append(effects.marker)
         for timer in effects.timers:
             if isinstance(timer, SetTimer):
                 self.timers[timer.key] = timer.deadline_ms
@@ -137,8 +153,12 @@ class Rig:
 
     def rebuilt(self) -> GroupShard:
         shard = GroupShard(self.config, self.topics, self.rng)
-        for record in self.log:
-            shard.replay(record.key, record.value, self.now_ms)
+        for place in range(len(self.log) + 1):
+            for marker in self.markers.get(place, ()):
+                shard.replay_marker(marker.producer_id, marker.commit)
+            if place < len(self.log):
+                key, value = self.log[place]
+                shard.replay(key, value, self.now_ms, self.producers.get(place))
         return shard
 
     def fail_over(self) -> None:
@@ -148,7 +168,10 @@ class Rig:
 
     def check_replay(self) -> None:
         """The log says what memory says."""
-        assert snapshot(self.rebuilt()) == snapshot(self.shard)
+        rebuilt = self.rebuilt()
+        assert snapshot(rebuilt) == snapshot(self.shard)
+        assert rebuilt.offsets.of_group(GROUP) == self.shard.offsets.of_group(GROUP)
+        assert rebuilt.offsets.pending.all() == self.shard.offsets.pending.all()
 
     # -- topics --------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, InvariantBroken
 from penstock.coordinator.consumer.member import MemberState, Progress
+from penstock.coordinator.group import Committer
 from penstock.coordinator.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -210,30 +211,87 @@ def test_a_rebalance_of_many_members_moves_only_what_must_move() -> None:
 # -- offsets and admin -------------------------------------------------------------------------
 
 
+def test_a_group_may_have_settings_of_its_own() -> None:
+    rig = rig_with()
+    own = {"consumer.session.timeout.ms": "20000", "consumer.heartbeat.interval.ms": "700"}
+    rig.shard.environment.overrides = lambda group_id: own if group_id == GROUP else {}
+    assert rig.join("a", ["t"]).heartbeat_interval_ms == 700
+    rig.advance(19_999)
+    assert "a" in rig.group.engine.roster.members
+    own["consumer.session.timeout.ms"] = "30000"
+    assert rig.beat("a", 2).error_code == 0
+    rig.advance(29_999)
+    assert "a" in rig.group.engine.roster.members, "the next heartbeat begins the new time"
+    rig.advance(1)
+    assert rig.group.is_empty
+
+
+def may_commit(
+    rig: Rig, member_id: str, epoch: int, version: int = 9, *, transactional: bool = False
+) -> ErrorCode:
+    """Whether a commit for all partitions of `t` is accepted."""
+    count = rig.topics.partition_count("t") or 0
+    topic_id = rig.topics.topic_id("t")
+    assert topic_id is not None
+    committer = Committer(member_id, None, epoch, version, transactional)
+    return rig.group.validate_offset_commit(committer, [(topic_id, n) for n in range(count)])
+
+
 def test_commits_and_fetches_name_the_present_epoch() -> None:
     rig = rig_with()
     rig.join("a", ["t"])
+    assert may_commit(rig, "a", 2) is ErrorCode.NONE
+    assert may_commit(rig, "a", 0) is ErrorCode.STALE_MEMBER_EPOCH
+    assert may_commit(rig, "a", 3) is ErrorCode.STALE_MEMBER_EPOCH
+    assert may_commit(rig, "x", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert may_commit(rig, "", -1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert may_commit(rig, "a", 2, 8) is ErrorCode.UNSUPPORTED_VERSION
     group = rig.group
-    assert group.validate_offset_commit("a", None, 2, 9) is ErrorCode.NONE
-    assert group.validate_offset_commit("a", None, 0, 9) is ErrorCode.STALE_MEMBER_EPOCH
-    assert group.validate_offset_commit("a", None, 3, 9) is ErrorCode.STALE_MEMBER_EPOCH
-    assert group.validate_offset_commit("x", None, 1, 9) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.validate_offset_commit("", None, -1, 9) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.validate_offset_commit("a", None, 2, 8) is ErrorCode.UNSUPPORTED_VERSION
     assert group.validate_offset_fetch(None, -1) is ErrorCode.NONE
     assert group.validate_offset_fetch("a", 2) is ErrorCode.NONE
     assert group.validate_offset_fetch("a", 0) is ErrorCode.STALE_MEMBER_EPOCH
     assert group.validate_offset_fetch("x", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     rig.beat("a", -1)
-    assert group.validate_offset_commit("", None, -1, 2) is ErrorCode.NONE
+    assert may_commit(rig, "", -1, 2) is ErrorCode.NONE
 
 
 def test_a_classic_member_commits_by_generation() -> None:
     rig = rig_with()
     rig.join("a", ["t"])
     rig.send(classic_join("c"), 1)
-    assert rig.group.validate_offset_commit("c", None, 3, 2) is ErrorCode.NONE
-    assert rig.group.validate_offset_commit("c", None, 2, 2) is ErrorCode.ILLEGAL_GENERATION
+    assert may_commit(rig, "c", 3, 2) is ErrorCode.NONE
+    assert may_commit(rig, "c", 2, 2) is ErrorCode.ILLEGAL_GENERATION
+    assert may_commit(rig, "c", 4, 2) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_an_older_epoch_commits_what_was_held_in_it() -> None:
+    rig = rig_with(partitions=2)
+    topic_id = rig.topics.topic_id("t")
+    assert topic_id is not None
+    both = {(topic_id, 0): 5, (topic_id, 1): 7}
+    rig.join("a", ["t"])
+    [member] = rig.group.engine.roster.members.values()
+    member.progress = Progress(epoch=9, assigned=both)
+    assert may_commit(rig, "a", 9) is ErrorCode.NONE
+    assert may_commit(rig, "a", 7) is ErrorCode.NONE
+    assert may_commit(rig, "a", 6) is ErrorCode.STALE_MEMBER_EPOCH
+    assert may_commit(rig, "a", 10) is ErrorCode.STALE_MEMBER_EPOCH
+    first = Committer("a", None, 6, 9, transactional=False)
+    assert rig.group.validate_offset_commit(first, [(topic_id, 0)]) is ErrorCode.NONE
+    assert rig.group.validate_offset_commit(first, [(topic_id, 1)]) is ErrorCode.STALE_MEMBER_EPOCH
+    assert rig.group.validate_offset_commit(first, [(topic_id, 2)]) is ErrorCode.STALE_MEMBER_EPOCH
+    member.progress = Progress(epoch=9, assigned={(topic_id, 0): 5}, revoking={(topic_id, 1): 7})
+    assert may_commit(rig, "a", 8) is ErrorCode.NONE, "what is to be given up may be committed"
+
+
+def test_a_transaction_may_not_say_who_commits() -> None:
+    rig = rig_with()
+    rig.join("a", ["t"])
+    assert may_commit(rig, "", -1, 2, transactional=True) is ErrorCode.NONE
+    assert may_commit(rig, "", -2, 3, transactional=True) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert may_commit(rig, "x", -1, 3, transactional=True) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert may_commit(rig, "a", 2, 3, transactional=True) is ErrorCode.NONE
+    assert may_commit(rig, "a", 1, 3, transactional=True) is ErrorCode.STALE_MEMBER_EPOCH
 
 
 def test_subscribed_topics_are_known() -> None:

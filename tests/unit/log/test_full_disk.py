@@ -152,6 +152,19 @@ def test_a_marker_whose_index_entry_fails_is_taken_back(box: Any) -> None:
     assert txn.last_offset == 1
 
 
+def test_a_marker_that_is_taken_back_makes_nothing_committed_unstable(box: Any) -> None:
+    box.send(7, 0, transactional=True)
+    box.end_txn(7, commit=True)
+    box.log.update_high_watermark(2)
+    first = box.send(8, 0, transactional=True).first_offset
+    box.log.update_high_watermark(first + 1)
+    box.log.segments.active.txn_index.all()
+    box.path(0, ".txnindex").mkdir()
+    with pytest.raises(StorageError):
+        box.end_txn(8, commit=False)
+    assert box.log.last_stable_offset == first
+
+
 def test_an_epoch_that_cannot_be_noted_is_tried_again(box: Any) -> None:
     box.append(epoch=0)
     obstacle = box.dir / "leader-epoch-checkpoint.tmp"

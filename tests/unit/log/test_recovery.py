@@ -398,3 +398,26 @@ def test_a_recovery_point_that_the_indexes_do_not_reach_costs_only_time(new_box:
     box.crash()
     assert box.values() == before
     assert box.append().first_offset == 60
+
+
+def test_a_flush_makes_aborted_transactions_durable(
+    new_box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies below the recovery point is not looked at after a loss of power."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    box = new_box()
+    box.send(7, 0, transactional=True)
+    box.end_txn(7, commit=False)
+    box.log.flush()
+    assert f"{0:020}.txnindex" in synced
+    synced.clear()
+    box.append()
+    box.log.flush()
+    assert f"{0:020}.txnindex" not in synced

@@ -11,6 +11,7 @@ from penstock.base.ids import Uuid
 from penstock.config.layers import BrokerSettings
 from penstock.metadata.controller import Controller, Decision
 from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage, Partition, ResourceType
 from penstock.metadata.records import MetadataRecord, decode_record, encode_record
 from penstock.wire.messages import alter_partition as isr
@@ -112,8 +113,9 @@ class Rig:
             incarnation_id=self.rng.uuid(),
             features=[
                 registration.Feature(
-                    name="metadata.version", min_supported_version=29, max_supported_version=30
+                    name=name, min_supported_version=low, max_supported_version=high
                 )
+                for name, (low, high) in SUPPORTED_FEATURES.items()
             ],
             rack=f"rack{broker % 2}",
             log_dirs=[directory(broker, disk)],

@@ -18,11 +18,11 @@ which no client can take amiss:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, cast
 
 from penstock.base.errors import ErrorCode, invariant
-from penstock.base.ids import NO_TIMESTAMP
+from penstock.base.ids import NO_TIMESTAMP, Uuid
 from penstock.coordinator.classic.joining import JoiningGroup
 from penstock.coordinator.classic.machine import JOIN, SESSION, SYNC
 from penstock.coordinator.classic.member import ClassicMember
@@ -34,7 +34,13 @@ from penstock.coordinator.classic.responses import (
 from penstock.coordinator.classic.roster import Roster
 from penstock.coordinator.classic.states import WITH_MEMBERS, State
 from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects, Reply, TimerKey
-from penstock.coordinator.group import CLASSIC, CONSUMER_PROTOCOL_TYPE, Environment, Group
+from penstock.coordinator.group import (
+    CLASSIC,
+    CONSUMER_PROTOCOL_TYPE,
+    Committer,
+    Environment,
+    Group,
+)
 from penstock.coordinator.records import GroupMetadataKey, GroupMetadataValue, encode
 from penstock.coordinator.refusals import refuse
 from penstock.wire.messages import consumer_group_describe, describe_groups
@@ -282,18 +288,21 @@ class ClassicGroup(JoiningGroup):
     # -- offsets -------------------------------------------------------------------------------
 
     def validate_offset_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int
+        self, committer: Committer, partitions: Collection[tuple[Uuid, int]]
     ) -> ErrorCode:
+        member_id, instance_id, epoch, _, transactional = committer
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if self.state is State.EMPTY and epoch < 0:
             return ErrorCode.NONE
         if epoch < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            # Old versions of TxnOffsetCommit do not say who commits.
+            return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
         code = self._check_member(member_id, instance_id, epoch)
         if code is ErrorCode.NONE and self.state is State.COMPLETING_REBALANCE:
-            # What it consumed belongs to the generation before, which is over.
-            return ErrorCode.REBALANCE_IN_PROGRESS
+            # What it consumed belongs to the generation before, which is over. A transaction that
+            # the member has begun may still be ended by it.
+            return ErrorCode.NONE if transactional else ErrorCode.REBALANCE_IN_PROGRESS
         return code
 
     def offsets_committed(self, member_id: str, now_ms: int) -> Effects:

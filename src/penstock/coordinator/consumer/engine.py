@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from penstock.base.ids import Uuid
+from penstock.config.group_config import ConsumerGroupConfig
 from penstock.coordinator.consumer import entries
 from penstock.coordinator.consumer.assignors import ASSIGNORS, GroupSpec, Subscriber
 from penstock.coordinator.consumer.member import (
@@ -153,13 +154,16 @@ class Engine:
         roster = self.roster
         if roster.assignment_epoch >= roster.epoch or not roster.members:
             return
-        due_ms = (
-            roster.assignment_ms + self.environment.config.group_consumer_assignment_interval_ms
-        )
+        due_ms = roster.assignment_ms + self.config.consumer_assignment_interval_ms
         if now_ms < due_ms and any(roster.target.values()):
             effects.set_timer(self.timer(ASSIGN), due_ms)
             return
         self._assign(effects, now_ms)
+
+    @property
+    def config(self) -> ConsumerGroupConfig:
+        """What is in force for this group now."""
+        return self.environment.config_of(self.group_id)
 
     @property
     def assignor_name(self) -> str:
@@ -271,7 +275,7 @@ class Engine:
         """The member's session begins anew."""
         classic = member.profile.classic
         timeout_ms = (
-            self.environment.config.group_consumer_session_timeout_ms
+            self.config.consumer_session_timeout_ms
             if classic is None
             else classic.session_timeout_ms
         )

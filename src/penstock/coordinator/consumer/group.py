@@ -14,7 +14,7 @@ Commits are strict: only the member's present epoch may commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from penstock.base.errors import ApiError, ErrorCode, invariant
@@ -33,7 +33,13 @@ from penstock.coordinator.consumer.member import (
 from penstock.coordinator.consumer.partitions import Partition, by_topic
 from penstock.coordinator.consumer.roster import ResolvedRegex
 from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects, Reply, TimerKey
-from penstock.coordinator.group import CONSUMER, CONSUMER_PROTOCOL_TYPE, Environment, Group
+from penstock.coordinator.group import (
+    CONSUMER,
+    CONSUMER_PROTOCOL_TYPE,
+    Committer,
+    Environment,
+    Group,
+)
 from penstock.coordinator.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -324,14 +330,20 @@ class ConsumerGroup:
     # -- offsets -------------------------------------------------------------------------------
 
     def validate_offset_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, version: int
+        self, committer: Committer, partitions: Collection[Partition]
     ) -> ErrorCode:
+        member_id, instance_id, epoch, version, transactional = committer
         members = self.engine.roster.members
         if epoch < 0 and not members:
             return ErrorCode.NONE
+        if transactional and epoch == -1 and not member_id and instance_id is None:
+            return ErrorCode.NONE  # old versions of TxnOffsetCommit do not say who commits
         member = members.get(member_id)
-        if member is not None and not member.is_classic and version < COMMIT_WITH_EPOCH_FROM:
+        says_epoch = transactional or version >= COMMIT_WITH_EPOCH_FROM
+        if member is not None and not member.is_classic and not says_epoch:
             return ErrorCode.UNSUPPORTED_VERSION
+        if member is not None and _held_since(member, epoch, partitions):
+            return ErrorCode.NONE
         return self._check_epoch(member, epoch)
 
     def offsets_committed(self, member_id: str, now_ms: int) -> Effects:
@@ -371,6 +383,20 @@ class ConsumerGroup:
 
     def invariants(self) -> None:
         self.engine.roster.invariants()
+
+
+def _held_since(member: Member, epoch: int, partitions: Collection[Partition]) -> bool:
+    """Whether the member has held all `partitions` since an epoch that it knew (KIP-1251): one that
+    has not heard of the present epoch yet may still commit what it consumes.
+    """
+    if epoch > member.epoch:
+        return False
+    progress = member.progress
+    for partition in partitions:
+        since = progress.assigned.get(partition, progress.revoking.get(partition))
+        if since is None or since > epoch:
+            return False
+    return True
 
 
 _HANDLERS: Final[dict[type[Message], Callable[[ConsumerGroup, Any, Caller, int], Effects]]] = {

@@ -263,6 +263,6 @@ def _answer(
     return ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=engine.environment.config.group_consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=engine.config.consumer_heartbeat_interval_ms,
         assignment=assignment,
     )

@@ -1,9 +1,14 @@
-"""Drives one shard of the group coordinator: one partition of `__consumer_offsets`.
+"""Drives one shard of a coordinator: one partition of an internal topic.
 
 The way of a request: the pure shard answers it with effects at once; their records are staged in
 the partition's log, and what one loop turn stages is written with one system call; the answers wait
 until the high watermark has passed the records, also those of requests that only read, since they
-may rest on records that are not committed yet. Timers are the loop's.
+may rest on records that are not committed yet; so do the deeds that the shard asks for. Timers are
+the loop's.
+
+Records of a producer's transaction, and the marker that ends it, are judged by the log's producer
+state before the shard hears of them: what the log would refuse (a fenced producer) is answered with
+the log's error and changes nothing.
 
 A shard is loaded by replaying its partition, a piece at a time, while requests are turned away with
 COORDINATOR_LOAD_IN_PROGRESS. When records cannot be appended or made durable, or the shard breaks
@@ -14,17 +19,17 @@ When the records of a turn are not committed in time (too few replicas are in sy
 for them are told so and the shard stays: its records may yet be committed. While the partition is
 under its minimum of replicas in sync, requests that are sure to write are turned away at once.
 
-Invariants: no answer is given before the records it rests on are committed; after a failure
-nothing of the shard before it is used. Owned by the event loop's thread.
+Invariants: no answer is given and no deed done before the records they rest on are committed; after
+a failure nothing of the shard before it is used. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.base.clock import Clock
 from penstock.base.errors import (
@@ -36,34 +41,25 @@ from penstock.base.errors import (
     invariant,
 )
 from penstock.broker.partition import ACKS_ALL, Partition, Role
+from penstock.broker.shard_records import batch_of, replay
+from penstock.broker.shard_timers import ShardTimers
 from penstock.coordinator.effects import (
     Caller,
-    CoordinatorRecord,
+    Deed,
     Effects,
-    Reply,
-    SetTimer,
+    EndTxnMarker,
+    ProducerIdentity,
     TimerKey,
 )
-from penstock.coordinator.refusals import refuse
-from penstock.coordinator.shard import GroupShard
-from penstock.log.log import Batch
+from penstock.coordinator.shard_protocol import Participant, Shard
 from penstock.log.producer_state import AppendOrigin
-from penstock.wire.messages.delete_groups import DeleteGroupsRequest
-from penstock.wire.messages.join_group import JoinGroupRequest
-from penstock.wire.messages.leave_group import LeaveGroupRequest
-from penstock.wire.messages.offset_commit import OffsetCommitRequest
-from penstock.wire.messages.offset_delete import OffsetDeleteRequest
-from penstock.wire.messages.sync_group import SyncGroupRequest
-from penstock.wire.records import Record, build_batch, parse_header, read_records
+from penstock.wire.schema import Message
 
 if TYPE_CHECKING:
-    from penstock.log.slice import LogSlice
-    from penstock.wire.schema import Message
+    from penstock.log.log import Log
 
 log = logging.getLogger("penstock.broker")
 
-LOAD_READ_BYTES = 1024 * 1024
-"""How much of the partition one step of a replay reads, so that requests go on in between."""
 RELOAD_PAUSE_S = 0.5
 """How long a failed shard waits before its partition is replayed."""
 
@@ -82,32 +78,39 @@ _TURNED_AWAY = {
 }
 
 
-_SURE_TO_WRITE = (
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    JoinGroupRequest,
-    SyncGroupRequest,
-    LeaveGroupRequest,
-    DeleteGroupsRequest,
-)
+S = TypeVar("S", bound=Shard)
+P = TypeVar("P", bound=Participant)
+
+
+class ShardKind(NamedTuple):
+    """What the shards of one coordinator have in common for their drivers."""
+
+    name: str
+    """Whose shards they are, as the log output says it."""
+    refuse: Callable[[Message, int, ErrorCode], Message]
+    """The answer to a request in a version that is refused as a whole."""
+    sure_to_write: tuple[type[Message], ...]
+    """Requests that are turned away at once while nothing can be committed."""
 
 
 class _Waiting(NamedTuple):
-    request: Message
-    version: int
-    answer: asyncio.Future[Message]
+    answer: asyncio.Future[Any]
+    refused: Callable[[ErrorCode], Any]
+    """The answer that says an error code."""
 
 
 class _Turn:
-    """The answers that wait for the records of one loop turn to be committed."""
+    """The answers and deeds that wait for the records of one loop turn to be committed."""
 
-    __slots__ = ("_driver", "end_offset", "replies", "timer")
+    __slots__ = ("_driver", "deeds", "end_offset", "replies", "timer")
     outlives_leadership = False
 
-    def __init__(self, driver: GroupShardDriver) -> None:
+    def __init__(self, driver: ShardDriver[Any]) -> None:
         self._driver = driver
         self.end_offset = 0
-        self.replies: list[Reply] = []
+        self.replies: list[tuple[int, Any]] = []
+        """Tokens and what their askers get."""
+        self.deeds: list[Deed] = []
         self.timer: asyncio.TimerHandle | None = None
 
     def partition_done(self) -> None:
@@ -117,33 +120,30 @@ class _Turn:
         self._driver.fail(f"{code.name}: {message}")
 
 
-class _Timer:
-    __slots__ = ("armed_for", "deadline_ms", "due", "handle")
-
-    def __init__(self, deadline_ms: int, due: float, handle: asyncio.TimerHandle) -> None:
-        self.deadline_ms = deadline_ms
-        self.due = due
-        self.handle = handle
-        self.armed_for = due  # when the handle fires; `due` may have been put off since
-
-
-class GroupShardDriver:
+class ShardDriver(Generic[S]):
     def __init__(
         self,
+        kind: ShardKind,
         partition: Callable[[], Partition],
-        make_shard: Callable[[], GroupShard],
+        make_shard: Callable[[], S],
         clock: Clock,
         run_woken: Callable[[], None],
         *,
         leader_epoch: int,
         commit_timeout_s: float,
+        on_deed: Callable[[Any], None] | None = None,
+        on_given_up: Callable[[], None] | None = None,
     ) -> None:
         """`partition` gives the partition as it is led now, or raises ApiError; `run_woken`
         answers fetches that an append made answerable; `leader_epoch` is the one that the shard
-        belongs to.
+        belongs to. `on_deed` does what the shard asks for; `on_given_up` is told when the shard is
+        thrown away or closed: deeds that are still being done are not its own any more.
         """
         self.leader_epoch = leader_epoch
+        self._kind = kind
         self._commit_timeout_s = commit_timeout_s
+        self._on_deed = on_deed
+        self._on_given_up = on_given_up
         self._find_partition = partition
         self._make_shard = make_shard
         self._clock = clock
@@ -158,33 +158,98 @@ class GroupShardDriver:
         self._waiting: dict[int, _Waiting] = {}
         self._staged: _Turn | None = None
         self._uncommitted: list[_Turn] = []
-        self._timers: dict[TimerKey, _Timer] = {}
+        self._timers = ShardTimers(self._loop, self._timer_fired)
 
     # -- requests ------------------------------------------------------------------------------
 
     def submit(
-        self, request: Message, version: int, client_id: str, client_host: str
+        self,
+        request: Message,
+        version: int,
+        client_id: str,
+        client_host: str,
+        producer: ProducerIdentity | None = None,
     ) -> Message | Awaitable[Message]:
-        """The answer, or a promise of it."""
-        if self.state is not ShardState.ACTIVE:
-            return refuse(request, version, _TURNED_AWAY[self.state])
-        assert self._partition is not None
-        if self._partition.under_min_isr and isinstance(request, _SURE_TO_WRITE):
-            return refuse(request, version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._tokens += 1
-        caller = Caller(self._tokens, version, client_id, client_host)
-        waiting = _Waiting(request, version, self._loop.create_future())
-        self._waiting[caller.token] = waiting
+        """The answer, or a promise of it; `producer` is the one in whose transaction the request
+        asks to write.
+        """
+        code = self._unready(type(request))
+        if code is None and producer is not None:
+            code = self._refused_by_log(
+                lambda log_: log_.producers.check_coordinator_append(*producer)
+            )
+        if code is not None:
+            return self._kind.refuse(request, version, code)
+        waiting = _Waiting(
+            self._loop.create_future(), lambda code: self._kind.refuse(request, version, code)
+        )
+        token = self._expect(waiting)
+        caller = Caller(token, version, client_id, client_host)
         self._event(lambda shard, now_ms: shard.handle(request, caller, now_ms))
         if waiting.answer.done():
-            return waiting.answer.result()
+            answer: Message = waiting.answer.result()
+            return answer
         return waiting.answer
 
-    def event(self, happen: Callable[[GroupShard, int], Effects]) -> bool:
+    def end_transaction(self: ShardDriver[P], marker: EndTxnMarker) -> Awaitable[ErrorCode]:
+        """Write the marker that ends a transaction in this partition; done when it is committed."""
+        waiting = _Waiting(self._loop.create_future(), lambda code: code)
+        code = self._unready(EndTxnMarker)
+        if code is None:
+            code = self._refused_by_log(
+                lambda log_: log_.producers.check_marker(
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.coordinator_epoch,
+                    marker.transaction_version,
+                )
+            )
+        if code is not None:
+            waiting.answer.set_result(code)
+            return waiting.answer
+        token = self._expect(waiting)
+
+        def end(shard: P, now_ms: int) -> Effects:
+            effects = shard.end_transaction(marker, now_ms)
+            invariant(effects.marker == marker, f"{marker} was not taken to the log")
+            return effects
+
+        if self._event(end):
+            self._after_commit([(token, ErrorCode.NONE)], [])
+        return waiting.answer
+
+    def _unready(self, kind: type) -> ErrorCode | None:
+        """Why a request of this type cannot be taken now."""
+        if self.state is not ShardState.ACTIVE:
+            return _TURNED_AWAY[self.state]
+        assert self._partition is not None
+        writes = kind is EndTxnMarker or issubclass(kind, self._kind.sure_to_write)
+        if writes and self._partition.under_min_isr:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return None
+
+    def _refused_by_log(self, check: Callable[[Log], None]) -> ErrorCode | None:
+        assert self._partition is not None
+        try:
+            check(self._partition.log)
+        except ApiError as e:
+            return e.code
+        return None
+
+    def _expect(self, waiting: _Waiting) -> int:
+        self._tokens += 1
+        self._waiting[self._tokens] = waiting
+        return self._tokens
+
+    def event(self, happen: Callable[[S, int], Effects]) -> bool:
         """Something other than a request; whether records followed from it."""
         return self.state is ShardState.ACTIVE and self._event(happen)
 
-    def _event(self, happen: Callable[[GroupShard, int], Effects]) -> bool:
+    def _timer_fired(self, key: TimerKey, deadline_ms: int) -> None:
+        # The wall clock may have been set back since: the shard must not think it too early.
+        self.event(lambda shard, now_ms: shard.on_timer(key, max(now_ms, deadline_ms)))
+
+    def _event(self, happen: Callable[[S, int], Effects]) -> bool:
         now_ms = self._clock.now_ms()
         try:
             effects = happen(self.shard, now_ms)
@@ -192,45 +257,51 @@ class GroupShardDriver:
         except (StorageError, ApiError) as e:
             self.fail(str(e))
         except Exception as e:
-            log.exception("the group coordinator failed and replays its partition")
+            log.exception("the %s failed and replays its partition", self._kind.name)
             self.fail(f"{type(e).__name__}: {e}")
         else:
-            return bool(effects.records)
+            return effects.writes
         return False
 
     def _perform(self, effects: Effects, now_ms: int) -> None:
-        if effects.records:
-            self._stage(effects.records, now_ms)
+        if effects.writes:
+            self._stage(effects, now_ms)
         for timer in effects.timers:
-            if isinstance(timer, SetTimer):
-                self._set_timer(timer, now_ms)
-            else:
-                self._cancel_timer(timer.key)
-        if not effects.replies:
-            return
+            self._timers.change(timer, now_ms)
+        if effects.replies or effects.deeds:
+            self._after_commit(effects.replies, effects.deeds)
+
+    def _after_commit(self, replies: Sequence[tuple[int, Any]], deeds: list[Deed]) -> None:
+        """Give and do this when everything that was staged up to now is committed."""
         last = self._staged or (self._uncommitted[-1] if self._uncommitted else None)
         if last is None:
-            self._give(effects.replies)
+            self._give(replies)
+            self._do(deeds)
         else:
-            last.replies += effects.replies
+            last.replies += replies
+            last.deeds += deeds
 
-    def _give(self, replies: list[Reply]) -> None:
+    def _give(self, replies: Sequence[tuple[int, Any]]) -> None:
         for token, response in replies:
             waiting = self._waiting.pop(token, None)
             if waiting is not None and not waiting.answer.done():
                 waiting.answer.set_result(response)
 
+    def _do(self, deeds: list[Deed]) -> None:
+        for deed in deeds:
+            assert self._on_deed is not None
+            self._on_deed(deed)
+
     # -- appending -----------------------------------------------------------------------------
 
-    def _stage(self, records: list[CoordinatorRecord], now_ms: int) -> None:
+    def _stage(self, effects: Effects, now_ms: int) -> None:
         partition = self._partition
         assert partition is not None
         invariant(
             partition.role is Role.LEADER and partition.leader_epoch == self.leader_epoch,
             f"a shard of leader epoch {self.leader_epoch} writes to {partition!r}",
         )
-        data = build_batch([Record(0, now_ms, key, value, ()) for key, value in records])
-        batch = Batch(parse_header(data), data)
+        batch = batch_of(effects, now_ms)
         info = partition.log.stage(
             [batch], partition.leader_epoch, now_ms, AppendOrigin.COORDINATOR
         )
@@ -279,36 +350,7 @@ class GroupShardDriver:
                 turn.timer.cancel()
             self._uncommitted.remove(turn)
             self._give(turn.replies)
-
-    # -- timers --------------------------------------------------------------------------------
-
-    def _set_timer(self, timer: SetTimer, now_ms: int) -> None:
-        due = self._loop.time() + max(timer.deadline_ms - now_ms, 0) / 1000
-        found = self._timers.get(timer.key)
-        if found is not None:
-            if found.armed_for <= due:
-                # Heartbeats put timers off all the time: the old one looks again when it fires.
-                found.deadline_ms, found.due = timer.deadline_ms, due
-                return
-            found.handle.cancel()
-        handle = self._loop.call_at(due, self._timer_fired, timer.key)
-        self._timers[timer.key] = _Timer(timer.deadline_ms, due, handle)
-
-    def _cancel_timer(self, key: TimerKey) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.handle.cancel()
-
-    def _timer_fired(self, key: TimerKey) -> None:
-        timer = self._timers[key]
-        if timer.due > timer.armed_for:
-            timer.armed_for = timer.due
-            timer.handle = self._loop.call_at(timer.due, self._timer_fired, key)
-            return
-        del self._timers[key]
-        # The wall clock may have been set back since: the group must not think it too early.
-        deadline_ms = timer.deadline_ms
-        self.event(lambda shard, now_ms: shard.on_timer(key, max(now_ms, deadline_ms)))
+            self._do(turn.deeds)
 
     # -- loading -------------------------------------------------------------------------------
 
@@ -321,7 +363,7 @@ class GroupShardDriver:
             # A shard that failed may have left something staged: it is the log's now.
             partition.write_staged()
         except PenstockError as e:
-            log.error("the group coordinator cannot open its partition: %s", e)
+            log.error("the %s cannot open its partition: %s", self._kind.name, e)
             self._retry_later()
             return
         if partition.log.health.for_good:
@@ -335,14 +377,7 @@ class GroupShardDriver:
 
     async def _replay(self, partition: Partition) -> None:
         try:
-            log_ = partition.log
-            offset = log_.log_start_offset
-            while offset < log_.log_end_offset:
-                offset = max(offset, log_.log_start_offset)
-                found = log_.read(offset, LOAD_READ_BYTES, up_to_offset=log_.log_end_offset)
-                if found is None:
-                    break
-                offset = await self._replay_slice(found, offset)
+            await replay(partition.log, self.shard)
             self._activate(partition)
         except CorruptRecord as e:
             # Going on without a record would lose what it says.
@@ -350,19 +385,6 @@ class GroupShardDriver:
         except PenstockError as e:
             log.error("replay of %s-%d failed: %s", partition.topic, partition.index, e)
             self._retry_later()
-
-    async def _replay_slice(self, found: LogSlice, offset: int) -> int:
-        data = memoryview(await self._loop.run_in_executor(None, found.read))
-        position = 0
-        while position < len(data):
-            header = parse_header(data, position)
-            if not header.is_control:
-                for record in read_records(data[position : position + header.size]):
-                    if record.offset >= offset and record.key is not None:
-                        self.shard.replay(record.key, record.value, record.timestamp)
-            position += header.size
-            offset = header.last_offset + 1
-        return offset
 
     def _activate(self, partition: Partition) -> None:
         self._loading = None
@@ -378,7 +400,8 @@ class GroupShardDriver:
     def _stand_still(self, partition: Partition, why: str) -> None:
         """Only a person can help: requests are turned away until the node is started anew."""
         self.state = ShardState.FAILED
-        log.critical("groups of %s-%d stand still: %s", partition.topic, partition.index, why)
+        name = f"{partition.topic}-{partition.index}"
+        log.critical("the %s of %s stands still: %s", self._kind.name, name, why)
 
     def _retry_later(self) -> None:
         self.state = ShardState.FAILED
@@ -391,7 +414,7 @@ class GroupShardDriver:
         """The shard's memory may be ahead of the log: give it up and replay."""
         if self.state is not ShardState.ACTIVE:
             return
-        log.error("the group coordinator gives a shard up and replays it: %s", why)
+        log.error("the %s gives a shard up and replays it: %s", self._kind.name, why)
         self._give_up(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._retry_later()
 
@@ -406,15 +429,13 @@ class GroupShardDriver:
             try:
                 self._give(self.shard.unload())
             except Exception:
-                # The partitions have to follow the metadata whatever is wrong with the groups.
-                log.exception("the group coordinator failed while a shard was closed")
+                # The partitions have to follow the metadata whatever is wrong with the shard.
+                log.exception("the %s failed while a shard was closed", self._kind.name)
         self._give_up(ErrorCode.NOT_COORDINATOR)
         self.state = ShardState.CLOSED
 
     def _give_up(self, code: ErrorCode) -> None:
-        for timer in self._timers.values():
-            timer.handle.cancel()
-        self._timers.clear()
+        self._timers.cancel_all()
         self._staged = None
         for turn in self._uncommitted:
             if turn.timer is not None:
@@ -422,8 +443,10 @@ class GroupShardDriver:
         self._uncommitted.clear()
         for token in list(self._waiting):
             self._refuse(token, code)
+        if self._on_given_up is not None:
+            self._on_given_up()
 
     def _refuse(self, token: int, code: ErrorCode) -> None:
         waiting = self._waiting.pop(token, None)
         if waiting is not None and not waiting.answer.done():
-            waiting.answer.set_result(refuse(waiting.request, waiting.version, code))
+            waiting.answer.set_result(waiting.refused(code))

@@ -1,0 +1,45 @@
+"""AddOffsetsToTxn (25), versions 0 to 4: a group's offsets become part of a transaction.
+
+The group's partition of `__consumer_offsets` is added. The topic is created if a group's offsets
+were never stored before.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.api.shards import together
+from penstock.api.transactions import to_shard
+from penstock.base.errors import ApiError
+from penstock.base.ids import TopicPartition
+from penstock.broker.broker import Broker
+from penstock.coordinator.transaction import offsets_as_partitions, partitions_as_offsets
+from penstock.coordinator.transaction.refusals import BROKERS_FROM
+from penstock.metadata.names import OFFSETS_TOPIC
+from penstock.wire.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from penstock.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+
+
+@handler(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)
+async def add_offsets_to_txn(
+    broker: Broker, request: Request[AddOffsetsToTxnRequest]
+) -> AddOffsetsToTxnResponse:
+    body = request.body
+    try:
+        await broker.groups.coordinator_of(body.group_id)
+    except ApiError as e:
+        if broker.groups.partition_of(body.group_id) is None:
+            return AddOffsetsToTxnResponse(error_code=e.code)
+    index = broker.groups.partition_of(body.group_id)
+    assert index is not None
+    answer = to_shard(
+        broker,
+        request,
+        body.transactional_id,
+        offsets_as_partitions(body, TopicPartition(OFFSETS_TOPIC, index)),
+        AddPartitionsToTxnResponse,
+        version=min(request.version, BROKERS_FROM - 1),
+    )
+    return partitions_as_offsets((await together([answer]))[0])

@@ -1,0 +1,81 @@
+"""AddPartitionsToTxn (24), versions 0 to 5: partitions become part of a transaction.
+
+Versions 0 to 3 come from clients, for one transaction; later ones from brokers, for several, each
+of which goes to its own shard. A partition that is not there fails its whole transaction: it is
+told why, the others OPERATION_NOT_ATTEMPTED. To clients the cluster's own topics are closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from penstock.api.registry import Request, handler
+from penstock.api.shards import submit, together
+from penstock.api.transactions import to_shard
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicPartition
+from penstock.broker.broker import Broker
+from penstock.coordinator.transaction.refusals import (
+    BROKERS_FROM,
+    added,
+    answers_by_partition,
+    transactions,
+)
+from penstock.metadata.names import INTERNAL_TOPICS
+from penstock.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTransaction,
+)
+
+
+@handler(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)
+async def add_partitions_to_txn(
+    broker: Broker, request: Request[AddPartitionsToTxnRequest]
+) -> AddPartitionsToTxnResponse:
+    version = request.version
+    if version < BROKERS_FROM:
+        (wanted,) = transactions(request.body, version)
+        return (await together([_add(broker, request, wanted, request.body)]))[0]
+    found = await together(
+        _add(broker, request, wanted, AddPartitionsToTxnRequest(transactions=[wanted]))
+        for wanted in request.body.transactions
+    )
+    results = [result for answer in found for result in answer.results_by_transaction]
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def _add(
+    broker: Broker,
+    request: Request[AddPartitionsToTxnRequest],
+    wanted: AddPartitionsToTxnTransaction,
+    body: AddPartitionsToTxnRequest,
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+    """`body` asks for `wanted` alone, in the form of its version."""
+    from_client = request.version < BROKERS_FROM
+    refused = {
+        tp: code
+        for topic in wanted.topics
+        for index in topic.partitions
+        if (code := _refusal(broker, tp := TopicPartition(topic.name, index), from_client))
+    }
+    id_ = wanted.transactional_id
+    if not refused and from_client:
+        return to_shard(broker, request, id_, body, AddPartitionsToTxnResponse)
+    if not refused:
+        # Not one of them may hold up the others, whose producers wait for the same answer.
+        return submit(broker.transactions, request, id_, body, AddPartitionsToTxnResponse)
+    not_attempted = ErrorCode.OPERATION_NOT_ATTEMPTED
+    results = answers_by_partition(wanted.topics, lambda tp: refused.get(tp, not_attempted))
+    result = AddPartitionsToTxnResult(transactional_id=id_, topic_results=results)
+    return added([result], request.version)
+
+
+def _refusal(broker: Broker, tp: TopicPartition, from_client: bool) -> ErrorCode | None:
+    if from_client and tp.topic in INTERNAL_TOPICS:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = broker.metadata.topics.get(tp.topic)
+    if topic is None or not 0 <= tp.partition < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return None

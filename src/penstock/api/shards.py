@@ -1,0 +1,52 @@
+"""What the handlers of the coordinators' APIs share: the way to a shard, and answers put together.
+
+A request about one group or transactional id goes to the shard that keeps it; one about several is
+divided, and the answers are put together in the order of the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Iterable
+from typing import Any, TypeVar, cast
+
+from penstock.api.registry import Request
+from penstock.broker.coordinators import ShardedCoordinator
+from penstock.wire.schema import Message
+
+R = TypeVar("R", bound=Message)
+
+
+def submit(
+    coordinator: ShardedCoordinator[Any], request: Request[Any], key: str, body: Message, _: type[R]
+) -> R | Awaitable[R]:
+    """Hand `body` to the shard that keeps `key`."""
+    answer = coordinator.submit(
+        key, body, request.version, request.client_id or "", client_host(request)
+    )
+    return cast("R | Awaitable[R]", answer)
+
+
+def submit_everywhere(
+    coordinator: ShardedCoordinator[Any], request: Request[Any], _: type[R]
+) -> list[R | Awaitable[R]]:
+    """Hand the request to every shard of this node."""
+    answers = coordinator.everywhere(
+        request.body, request.version, request.client_id or "", client_host(request)
+    )
+    return cast("list[R | Awaitable[R]]", answers)
+
+
+async def together(answers: Iterable[R | Awaitable[R]]) -> list[R]:
+    """All the answers, in their order."""
+    return list(await asyncio.gather(*(_given(answer) for answer in answers)))
+
+
+async def _given(answer: R | Awaitable[R]) -> R:
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def client_host(request: Request[Any]) -> str:
+    # As Kafka writes addresses; tools show it so.
+    return f"/{request.client_host}"

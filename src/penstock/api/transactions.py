@@ -1,0 +1,33 @@
+"""What the handlers of the clients' transaction APIs share: the way to a transaction's shard."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, cast
+
+from penstock.api.registry import Request
+from penstock.api.shards import R, client_host
+from penstock.broker.broker import Broker
+from penstock.wire.schema import Message
+
+
+def to_shard(
+    broker: Broker,
+    request: Request[Any],
+    transactional_id: str,
+    body: Message,
+    _: type[R],
+    *,
+    version: int | None = None,
+) -> R | Awaitable[R]:
+    """Hand `body` to the shard of a transactional id, when its last transaction has been ended;
+    in `version`, if that is not the request's own.
+    """
+    answer = broker.transactions.submit_patiently(
+        transactional_id,
+        body,
+        request.version if version is None else version,
+        request.client_id or "",
+        client_host(request),
+    )
+    return cast("R | Awaitable[R]", answer)

@@ -1,0 +1,25 @@
+"""TxnOffsetCommit (28), versions 0 to 5: store how far a group has read as part of a transaction.
+
+Before version 3 the request does not say which member commits, and none is asked for. Version 5
+puts the group's partition of the offsets topic into the transaction itself; older clients send
+AddOffsetsToTxn before.
+"""
+
+from __future__ import annotations
+
+from penstock.api.registry import Request, handler
+from penstock.api.shards import client_host
+from penstock.broker.broker import Broker
+from penstock.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+
+@handler(TxnOffsetCommitRequest, TxnOffsetCommitResponse)
+async def txn_offset_commit(
+    broker: Broker, request: Request[TxnOffsetCommitRequest]
+) -> TxnOffsetCommitResponse:
+    return await broker.transactional_commits.commit(
+        request.body, request.version, request.client_id or "", client_host(request)
+    )
