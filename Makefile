@@ -23,7 +23,7 @@ CODE := $(wildcard src tests tools bench examples)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster docs picture clean
+.PHONY: help run test fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster docs picture clean iproute postgresql
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -35,7 +35,7 @@ run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in D
 	@echo '  $(BIN)/penstock topic consume greetings -b $(LISTEN)'
 	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
-test: fmt-check lint type java iproute  ## check everything: format, lint, types, layers, the whole suite
+test: fmt-check lint type java iproute postgresql  ## check everything: format, lint, types, layers, the whole suite
 	$(BIN)/pytest -n $(JOBS)
 
 fmt: $(INSTALLED_DEV)  ## format the code and fix what ruff can fix
@@ -59,7 +59,7 @@ java: $(INSTALLED_DEV)  ## fetch Apache Kafka's jars for the tests that need the
 unit: $(INSTALLED_DEV)  ## the quick tests
 	$(BIN)/pytest -n $(JOBS) tests/unit
 
-interop: $(INSTALLED_DEV) java  ## real Kafka clients and tools against a node
+interop: $(INSTALLED_DEV) java postgresql  ## real Kafka clients and tools against a node
 	$(BIN)/pytest -n $(JOBS) tests/interop
 
 chaos: $(INSTALLED_DEV) iproute  ## faults upon a cluster under load for MINUTES (5), and a table of what they did
@@ -71,8 +71,15 @@ iproute:
 			>/dev/null 2>&1 \
 		|| echo 'There is no iproute2 here and it cannot be installed; network faults go through proxies.'
 
-sim: $(INSTALLED_DEV)  ## SEEDS (1000) whole clusters with faults, simulated, beginning with seed FROM (0)
+postgresql:
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -q -y --no-install-recommends postgresql; } \
+			>/dev/null 2>&1 \
+		|| echo 'There is no PostgreSQL server here and it cannot be installed; its test is skipped.'
+
+sim: $(INSTALLED_DEV)  ## SEEDS (1000) whole clusters with faults, simulated, from seed FROM (0); again with transactions
 	$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS)
+	$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS) --transactions
 
 fuzz: $(INSTALLED_DEV)  ## random input to codec and connection for FUZZ_SECONDS (600)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest --timeout=0 -n $(JOBS) -k fuzz tests
@@ -80,7 +87,7 @@ fuzz: $(INSTALLED_DEV)  ## random input to codec and connection for FUZZ_SECONDS
 bench: $(INSTALLED)  ## measure publishing, consuming, latency, start and memory; results in build/bench
 	$(BIN)/python bench/run.py
 
-bench-cluster: $(INSTALLED)  ## measure three nodes: fail-over, restarts, replication, idling; build/bench/cluster.md
+bench-cluster: $(INSTALLED)  ## measure three nodes: fail-over, restarts, replication, transactions, idling; build/bench/cluster.md
 	$(BIN)/python -m bench.cluster
 
 docs: $(INSTALLED)  ## write anew the pages that are generated from the code

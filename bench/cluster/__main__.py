@@ -19,7 +19,7 @@ from bench.run import OUT, Metric, machine, rows
 
 from penstock.cli.values import parse_size
 
-from . import copies, going
+from . import copies, going, transactions
 from .nodes import Options
 
 
@@ -75,6 +75,33 @@ PARTS = (
                 ("mb_per_core_s", "1 MB batches, MB per core-second of all nodes"),
             )
             for name, what in (("rf1", "one copy"), ("rf3", "three copies"))
+        ),
+    ),
+    Part(
+        "transactions",
+        transactions.transactions,
+        tuple(
+            metric
+            for client in ("confluent", "raw")
+            for metric in (
+                Metric(f"{client}_txn_commit_p50_ms", f"{client}: commit, p50 ms"),
+                at_most(f"{client}_txn_commit_p99_ms", f"{client}: commit, p99 ms", 20),
+                at_most(
+                    f"{client}_paced_cost_percent",
+                    f"{client}: 1,000 messages every 100 ms, throughput lost to transactions, %",
+                    10,
+                ),
+                Metric(f"{client}_plain_full_per_s", f"{client}: full speed, messages/s"),
+                at_most(
+                    f"{client}_full_cost_percent",
+                    f"{client}: full speed, lost to a commit every 100 ms, %",
+                    10,
+                ),
+                Metric(
+                    f"{client}_full_cpu_cost_percent",
+                    f"{client}: full speed, more CPU of all nodes per message, %",
+                ),
+            )
         ),
     ),
     Part(

@@ -49,3 +49,19 @@ def test_publish_subscribe(group_node: BrokerProcess) -> None:
     assert output_of("publish_subscribe.py", group_node) == [
         f"{name} got 20 of 20 orders" for name in ("billing", "shipping", "statistics")
     ]
+
+
+@pytest.mark.timeout(120)
+def test_exactly_once(group_node: BrokerProcess) -> None:
+    assert output_of("exactly_once.py", group_node) == [
+        "2000 payments, 2000 receipts, 4 kills",
+        "each exactly once, in order",
+    ]
+
+
+@pytest.mark.timeout(120)
+def test_offsets_in_database(group_node: BrokerProcess) -> None:
+    assert output_of("offsets_in_database.py", group_node) == [
+        "2000 payments, 2000 counted, 4 kills",
+        "the balances are right",
+    ]

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "penstock-cli"
 FIND_COORDINATOR_VERSION = 2
-"""The last that names one group, which is all that is asked; every broker serves it."""
+"""The last that names one key, which is all that is asked; every broker serves it."""
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator can be looked for; the numbers are the protocol's."""
+_KEY_NOUNS = {GROUP: "group", TRANSACTION: "transactional id"}
 RETRY_S = 0.1
 _LENGTH = struct.Struct(">i")
 _R = TypeVar("_R", bound=Message)
@@ -95,8 +98,12 @@ def _api_key(message: type[Message]) -> ApiKey:
     return ApiKey(message.API_KEY)
 
 
-def find_coordinator(cluster: Cluster, group: str, doing: str) -> tuple[str, int]:
-    """The address of the group's coordinator, which may take a moment to be there."""
+def find_coordinator(
+    cluster: Cluster, key: str, doing: str, key_type: int = GROUP
+) -> tuple[str, int]:
+    """The address of the coordinator of a group or a transactional id, which may take a moment to
+    be there.
+    """
     from penstock.cli.kafka import parse_addresses
 
     deadline = time.monotonic() + cluster.timeout_s
@@ -105,7 +112,7 @@ def find_coordinator(cluster: Cluster, group: str, doing: str) -> tuple[str, int
         for address in parse_addresses(cluster.bootstrap):
             try:
                 with Connection(address, cluster.timeout_s) as connection:
-                    request = FindCoordinatorRequest(key=group)
+                    request = FindCoordinatorRequest(key=key, key_type=key_type)
                     found = connection.call(
                         request, FindCoordinatorResponse, FIND_COORDINATOR_VERSION
                     )
@@ -117,7 +124,7 @@ def find_coordinator(cluster: Cluster, group: str, doing: str) -> tuple[str, int
             why = ErrorCode(found.error_code).name
         if time.monotonic() > deadline:
             raise CliError(
-                f"cannot {doing}: group {group!r} has no coordinator ({why}); try again, wait"
-                " longer with --timeout, or look at the broker's log"
+                f"cannot {doing}: {_KEY_NOUNS[key_type]} {key!r} has no coordinator ({why}); try"
+                " again, wait longer with --timeout, or look at the broker's log"
             )
         time.sleep(RETRY_S)

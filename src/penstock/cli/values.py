@@ -20,6 +20,7 @@ offset.
 """
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION = re.compile(r"(\d+)(ms|s|m|h|d|w)")
 _RELATIVE = re.compile(r"-(\d+)(ms|s|m|h|d|w)")
 _INTEGER = re.compile(r"\d+")
 _LAST = re.compile(r"-(\d+)")
@@ -40,6 +41,23 @@ def parse_time_ms(text: str, now_ms: int) -> int:
     except ValueError:
         raise usage_error(f"{text!r} is not a time: write it as {TIME_FORMS}") from None
     return round(moment.timestamp() * 1000)
+
+
+def parse_duration_ms(text: str) -> int:
+    """A length of time, as `90s` or `15m`, in milliseconds."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise usage_error(
+            f"{text!r} is not a length of time: write it as 500ms, 90s, 15m, 1h or 7d"
+        )
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def duration_text(duration_ms: int) -> str:
+    """`350ms`, `2.5s`, `15.0m`, `3.2h`, `8.0d`: in the largest unit that it fills."""
+    units = ("d", "h", "m", "s")
+    unit = next((u for u in units if duration_ms >= _UNITS_MS[u]), "ms")
+    return f"{duration_ms}ms" if unit == "ms" else f"{duration_ms / _UNITS_MS[unit]:.1f}{unit}"
 
 
 def time_text(timestamp_ms: int) -> str:

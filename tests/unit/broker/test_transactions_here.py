@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
+from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
+from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest
 from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
@@ -383,6 +386,18 @@ def test_markers_of_one_request_have_their_own_answers(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("field", ["producer_id", "producer_epoch", "transaction_version"])
+def test_a_marker_of_nobody_is_not_written(tmp_path: Path, field: str) -> None:
+    async def test() -> None:
+        async with sending(tmp_path) as (rig, sender):
+            request = WriteTxnMarkersRequest(markers=[marker(sender, 0, **{field: -1})])
+            answer = await sender.peer.call(request, 2)
+            assert codes(answer) == [[ErrorCode.INVALID_REQUEST]]
+            assert rig.partition(sender.topic).log.log_end_offset == 0
+
+    run(test)
+
+
 def test_a_marker_that_cannot_be_written_is_said_and_can_come_again(tmp_path: Path) -> None:
     async def test() -> None:
         async with sending(tmp_path) as (rig, sender):
@@ -395,6 +410,55 @@ def test_a_marker_that_cannot_be_written_is_said_and_can_come_again(tmp_path: Pa
                 assert partition.last_stable_offset == 0
             await sender.patiently(request, 2, lambda a: codes(a)[0][0])
             assert partition.last_stable_offset == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize("topic", [TRANSACTIONS_TOPIC, OFFSETS_TOPIC])
+def test_what_a_client_may_not_write_to_does_not_come_into_its_transaction(
+    tmp_path: Path, topic: str
+) -> None:
+    """A marker in the transaction log could not be replayed."""
+
+    async def test() -> None:
+        async with sending(tmp_path) as (rig, sender):
+            assert (await sender.send(0, NEW)).error_code == 0
+            await rig.broker.groups.make_topic()
+            await until(lambda: topic in rig.broker.metadata.topics)
+            theirs = RawTopic(topic, rig.broker.metadata.topics[topic].id)
+            stranger = Sender(rig, sender.peer, theirs)
+            stranger.producer_id, stranger.epoch = sender.producer_id, sender.epoch
+            answer = await stranger.send(0, NEW)
+            assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            asked = DescribeTransactionsRequest(transactional_ids=[ID])
+            [state] = (await sender.peer.call(asked, 0)).transaction_states
+            assert [found.topic for found in state.topics] == [sender.topic.name]
+
+    run(test)
+
+
+def test_nobody_writes_markers_to_the_transaction_log(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with sending(tmp_path) as (rig, sender):
+            log_topic = RawTopic(
+                TRANSACTIONS_TOPIC, rig.broker.metadata.topics[TRANSACTIONS_TOPIC].id
+            )
+            end = rig.partition(log_topic).log.log_end_offset
+            theirs = [WritableTxnMarkerTopic(name=TRANSACTIONS_TOPIC, partition_indexes=[0])]
+            request = WriteTxnMarkersRequest(markers=[marker(sender, topics=theirs)])
+            answer = await sender.peer.call(request, 2)
+            assert codes(answer) == [[ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]]
+            assert rig.partition(log_topic).log.log_end_offset == end
+            added = AddPartitionsToTxnTransaction(
+                transactional_id=ID,
+                producer_id=sender.producer_id,
+                producer_epoch=sender.epoch,
+                verify_only=False,
+                topics=[AddPartitionsToTxnTopic(name=TRANSACTIONS_TOPIC, partitions=[0])],
+            )
+            refused = await sender.peer.call(AddPartitionsToTxnRequest(transactions=[added]), 5)
+            [result] = refused.results_by_transaction[0].topic_results
+            assert result.results_by_partition[0].partition_error_code != 0
 
     run(test)
 
@@ -465,5 +529,30 @@ def test_too_little_goes_on_waiting_when_a_transaction_ends(tmp_path: Path) -> N
             more = batch([Rec(b"x" * 5_000, timestamp=rig.broker.clock.now_ms())])
             assert (await (await rig.peer()).produce(sender.topic, more)).error_code == 0
             assert records(await reader.receive()) > 6_000
+
+    run(test)
+
+
+def test_an_answer_names_only_the_aborted_transactions_of_what_it_carries(tmp_path: Path) -> None:
+    """A reader that catches up would be told of all that lie before it, time and again."""
+
+    async def test() -> None:
+        async with sending(tmp_path) as (rig, sender):
+            for _ in range(30):
+                assert (await sender.send(0, NEW, size=1_000)).error_code == 0
+                await sender.end(commit=False, version=5)
+            partition = rig.partition(sender.topic)
+            await until(lambda: partition.last_stable_offset == 60)
+            peer = await rig.peer()
+            for offset in (0, 20, 58):
+                asked = calls.fetch_request(
+                    [(sender.topic, {0: offset})], 16, isolation_level=1, partition_max_bytes=3_000
+                )
+                [topic] = (await peer.call(asked, 16)).responses
+                [data] = topic.partitions
+                told = [found.first_offset for found in data.aborted_transactions]
+                # The index has an entry every few kilobytes: no closer can the end be known.
+                assert told == list(range(offset, 60, 2))[: len(told)]
+                assert 1 <= len(told) <= 12
 
     run(test)

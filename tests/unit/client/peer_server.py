@@ -75,8 +75,10 @@ class Peer:
 
 
 @asynccontextmanager
-async def serving(peer: Peer, port: int = 0) -> AsyncIterator[tuple[Address, Server]]:
-    server = Server("PLAINTEXT", NetLimits(), peer, lambda _: None)
+async def serving(
+    peer: Peer, port: int = 0, limits: NetLimits | None = None
+) -> AsyncIterator[tuple[Address, Server]]:
+    server = Server("PLAINTEXT", limits or NetLimits(), peer, lambda _: None)
     address = Address(*server.bind("127.0.0.1", port))
     await server.start()
     try:

@@ -15,12 +15,14 @@ from penstock.client.errors import (
     PeerTimedOut,
     PeerUnreachable,
 )
+from penstock.net.server import NetLimits
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.api_versions import ApiVersion
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.messages.fetch_snapshot import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    RequestTopicSnapshot,
 )
 from penstock.wire.messages.fetch_snapshot import ResponsePartitionSnapshot as PartitionSnapshot
 from penstock.wire.messages.fetch_snapshot import ResponseTopicSnapshot as TopicSnapshot
@@ -111,6 +113,30 @@ def test_a_request_without_an_answer_ends_in_time_and_takes_the_connection_with_
             while not lost:
                 await asyncio.sleep(0.001)
             assert lost == [connection]
+
+    run(test)
+
+
+def test_a_request_that_was_given_up_does_not_arrive_later() -> None:
+    """It is sent again over another connection; what it asks for must not happen once more then."""
+
+    async def test() -> None:
+        peer = Peer(lambda _: None)
+        limits = NetLimits(receive_buffer_bytes=4096)
+        async with serving(peer, limits=limits) as (address, server):
+            connection = await connected(address)
+            [served] = server.connections
+            transport = served._transport
+            assert transport is not None
+            transport.pause_reading()
+            topics = [RequestTopicSnapshot(name="x" * 20_000) for _ in range(10)]
+            large = FetchSnapshotRequest(topics=topics)
+            with pytest.raises(PeerTimedOut):
+                await connection.send(large, timeout_s=0.1)
+            transport.resume_reading()
+            while server.connections:
+                await asyncio.sleep(0.001)
+            assert peer.requests == []
 
     run(test)
 

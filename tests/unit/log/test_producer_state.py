@@ -212,6 +212,19 @@ def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(box: Any) 
     assert log.last_stable_offset == 5
 
 
+def test_the_last_stable_offset_is_not_below_the_start_of_the_log(box: Any) -> None:
+    """A reader that is sent there would be told that it is out of range, and be sent there again."""
+    box.send(1, 0, transactional=True)
+    box.append()
+    box.append()
+    box.log.update_high_watermark(3)
+    box.log.delete_records(2)
+    assert box.log.last_stable_offset == 2
+    box.end_txn(1, commit=True)
+    box.log.update_high_watermark(4)
+    assert box.log.last_stable_offset == 4
+
+
 def test_aborted_transactions_are_found_by_the_range_they_overlap(new_box: Any) -> None:
     box = new_box(segment_bytes=400)
     box.send(1, 0, 2, transactional=True)

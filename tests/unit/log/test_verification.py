@@ -131,6 +131,20 @@ def test_a_later_batch_does_not_overtake_one_that_is_still_verified(box: Any) ->
     assert box.send(1, 7, transactional=True).first_offset == 3
 
 
+def test_what_comes_late_from_the_last_transaction_keeps_nothing_out_of_the_next(box: Any) -> None:
+    """In version 1 the epoch stays: a repeated batch is verified as if it began the transaction."""
+    producers = box.log.producers
+    for sequence in range(7):
+        box.send(1, sequence, transactional=True)
+    box.end_txn(1, commit=True)
+    begin(producers, 0)  # older than the batches that are remembered
+    begin(producers, 6)
+    assert box.send(1, 6, transactional=True).duplicate
+    assert code_of(box.send, 1, 0, transactional=True) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    begin(producers, 7)
+    assert box.send(1, 7, transactional=True).first_offset == 8
+
+
 def test_where_each_transaction_has_its_epoch_it_begins_with_sequence_0(box: Any) -> None:
     producers = box.log.producers
     begin(producers, 3, zero=True)

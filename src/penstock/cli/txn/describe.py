@@ -1,0 +1,82 @@
+"""`penstock txn describe`: what the coordinator knows of transactional ids."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Bootstrap,
+    Format,
+    OutputFormat,
+    Timeout,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.txn.transactions import Described
+
+TransactionalIds = Annotated[
+    list[str], typer.Argument(metavar="ID...", help="Transactional ids of producers.")
+]
+
+
+def describe(
+    ids: TransactionalIds,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output_format: OutputFormat = Format.TEXT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Show state, producer id and epoch, timeout, start, age and partitions of each ID."""
+    from penstock.cli.cluster.asking import Brokers
+    from penstock.cli.output import print_json
+    from penstock.cli.txn.transactions import Transactions
+
+    transactions = Transactions(Brokers(bootstrap, timeout))
+    facts = [_facts(transactions.require(name)) for name in dict.fromkeys(ids)]
+    if output_format is Format.JSON:
+        print_json(facts)
+        return
+    for i, fact in enumerate(facts):
+        if i:
+            print()
+        _print(fact)
+
+
+def _facts(found: Described) -> dict[str, Any]:
+    from penstock.cli.values import time_text
+
+    begun = found.start_ms >= 0
+    return {
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "timeout_ms": found.timeout_ms,
+        "start": time_text(found.start_ms) if begun else None,
+        "age_ms": max(0, int(time.time() * 1000) - found.start_ms) if begun else None,
+        "partitions": [{"topic": topic, "partition": p} for topic, p in found.partitions],
+    }
+
+
+def _print(fact: dict[str, Any]) -> None:
+    from penstock.cli.output import print_pairs, title
+    from penstock.cli.values import duration_text
+
+    age = None if fact["age_ms"] is None else duration_text(fact["age_ms"])
+    partitions = [f"{p['topic']}-{p['partition']}" for p in fact["partitions"]]
+    title(f"transactional id {fact['transactional_id']}")
+    print_pairs(
+        [
+            ("state", fact["state"]),
+            ("producer id", str(fact["producer_id"])),
+            ("producer epoch", str(fact["producer_epoch"])),
+            ("timeout", duration_text(fact["timeout_ms"])),
+            ("start", fact["start"] or "-"),
+            ("age", age or "-"),
+            ("partitions", ", ".join(partitions) or "-"),
+        ]
+    )
