@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -25,6 +26,10 @@ from support.helpers import TopicMaker
 from support.node import NodeProcess
 from support.process import BrokerProcess
 from support.reference import KafkaProcess
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 # Topics are made by the tests, on purpose; a typo in one must not make a topic.
 SHARED_SETTINGS = {"auto.create.topics.enable": "false"}
@@ -36,6 +41,12 @@ SHARED_JVM_FILES = (
     "test_java.py",
     "test_log_dump.py",
     "test_referee.py",
+    "test_referee_transactions.py",
+    "test_referee_transactions_shown.py",
+    "test_transaction_codes.py",
+    "test_transactions_java.py",
+    "test_transactions_load.py",
+    "test_transactions_tool.py",
 )
 
 NodeMaker = Callable[..., BrokerProcess]

@@ -273,6 +273,36 @@ def committed_by(client: Consumer, where: list[TopicPartition]) -> bool:
     return True
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_killed_coordinator_keeps_open_transactions(
+    cluster: Cluster, name: str, commit: bool
+) -> None:
+    """Offsets in a transaction outlive the group's coordinator, and count when it commits."""
+    cluster.make_topic(name, PARTITIONS, 3)
+    group = f"g-{name}"
+    where = [TopicPartition(name, p, 5 + p) for p in range(PARTITIONS)]
+    reader = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": group, "enable.auto.commit": False}
+        | QUIET
+    )
+    client = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"x-{name}"} | QUIET
+    )
+    try:
+        client.init_transactions(60)
+        client.begin_transaction()
+        client.send_offsets_to_transaction(where, reader.consumer_group_metadata(), 60)
+        victim = coordinator_of(cluster, group)
+        cluster.kill(victim)
+        eventually(lambda: coordinator_of(cluster, group) != victim, GO_ON_SECONDS_MAX)
+        client.commit_transaction(60) if commit else client.abort_transaction(60)
+        # A consumer asks for stable offsets: what it is told is what the transaction came to.
+        found = committed(cluster, group, name, PARTITIONS)
+        assert found == ([5, 6, 7] if commit else [-1001] * PARTITIONS)
+    finally:
+        reader.close()
+
+
 def test_consumers_read_in_their_rack(target: str, tmp_path: Path, name: str) -> None:
     """A consumer is sent to the replica in its rack, and goes on when that node dies."""
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

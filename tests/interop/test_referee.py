@@ -97,7 +97,6 @@ DEVIATIONS: list[tuple[str, str, str]] = [
     ),
     ("offsets", r"^/trimmed -3/", "Kafka names a record that was deleted"),
     ("fetches", r"^/negative/", "Kafka fails by accident; no limit is below the first batch"),
-    ("produces", r"^/transactional id", "there are no transactions yet, and it is said at once"),
 ]
 
 
