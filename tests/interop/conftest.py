@@ -1,4 +1,4 @@
-"""The broker of the tests about groups, with timeouts that tests can wait for."""
+"""The brokers of the tests about groups and transactions, with timeouts that tests can wait for."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from support.groups import start_group_broker
 from support.helpers import TopicMaker
 from support.process import BrokerProcess
+from support.reference import KafkaProcess
+from support.transactions import SETTINGS, await_transactions, newest_features
 
 _group_numbers = itertools.count(1)
 
@@ -52,3 +54,38 @@ def group_topic(group_node: BrokerProcess, topic_name: Callable[[], str]) -> Top
 def group_id() -> str:
     """A group that no other test uses."""
     return f"g-{os.getpid()}-{next(_group_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def shared_txn_node(
+    broker_maker: Callable[[Path], BrokerProcess], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    broker = broker_maker(tmp_path_factory.mktemp("txn-node"))
+    broker.settings |= SETTINGS
+    with broker:
+        newest_features(broker)
+        await_transactions(broker)
+        yield broker
+
+
+@pytest.fixture
+def txn_node(shared_txn_node: BrokerProcess) -> BrokerProcess:
+    """The broker that every test about transactions shares; it is never stopped by a test."""
+    assert shared_txn_node.running, "the broker has died:\n" + shared_txn_node.log_tail()
+    return shared_txn_node
+
+
+@pytest.fixture
+def txn_topic(txn_node: BrokerProcess, topic_name: Callable[[], str]) -> TopicMaker:
+    """Makes topics on that broker."""
+    return TopicMaker(txn_node, topic_name)
+
+
+@pytest.fixture(scope="session")
+def txn_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Apache Kafka as the referee of transactions, whatever the target is."""
+    settings = {"auto.create.topics.enable": "false"} | SETTINGS
+    with KafkaProcess(tmp_path_factory.mktemp("txn-kafka"), settings) as broker:
+        newest_features(broker)
+        await_transactions(broker)
+        yield broker

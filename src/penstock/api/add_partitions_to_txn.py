@@ -21,7 +21,7 @@ from penstock.coordinator.transaction.refusals import (
     answers_by_partition,
     transactions,
 )
-from penstock.metadata.names import INTERNAL_TOPICS
+from penstock.metadata.names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -73,7 +73,9 @@ def _add(
 
 
 def _refusal(broker: Broker, tp: TopicPartition, from_client: bool) -> ErrorCode | None:
-    if from_client and tp.topic in INTERNAL_TOPICS:
+    # Brokers add the offsets of groups, and nobody the transaction log itself.
+    closed = tp.topic in INTERNAL_TOPICS and (from_client or tp.topic != OFFSETS_TOPIC)
+    if closed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = broker.metadata.topics.get(tp.topic)
     if topic is None or not 0 <= tp.partition < len(topic.partitions):

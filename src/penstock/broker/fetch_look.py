@@ -224,9 +224,10 @@ class Looker:
         else:
             look.more = True
         if params.read_committed:
+            read_to = offset if look.slice is None else min(end, log.end_of(look.slice))
             look.aborted = [
                 AbortedTransaction(txn.producer_id, txn.first_offset)
-                for txn in log.aborted_transactions(offset, end)
+                for txn in log.aborted_transactions(offset, read_to)
             ]
 
     def _look_as_leader(

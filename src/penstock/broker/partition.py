@@ -526,6 +526,7 @@ class Partition:
         self.durable_offset = min(self.durable_offset, end)
         self.high_watermark = max(min(self.high_watermark, end), self.log.log_start_offset)
         self.log.update_high_watermark(self.high_watermark)
+        self._stable = min(self._stable, self.high_watermark)
         for waiters in (self._append_waiters, self._undecided):
             waiters.fail_beyond(end, ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
         self.wake_all()

@@ -30,6 +30,7 @@ from penstock.broker.replica_manager import ReplicaManager
 from penstock.broker.transaction_verification import SupportedOperation, TransactionVerifier
 from penstock.config.broker_config import BrokerConfig
 from penstock.log.verification import NOT_ASKED, VerificationGuard
+from penstock.metadata.names import INTERNAL_TOPICS
 from penstock.wire.produce_codec import ProduceBody, TopicKey
 from penstock.wire.records import TRANSACTIONAL_FLAG, BatchHeader, parse_header
 
@@ -163,6 +164,8 @@ class ProduceVerification:
         for place, header in batches.items():
             try:
                 partition = self._replicas.leader_of(*place)
+                if partition.topic in INTERNAL_TOPICS:
+                    continue  # refused where it is staged, and not to come into the transaction
                 guard = partition.log.producers.begin_verification(
                     header.producer_id,
                     header.producer_epoch,

@@ -7,9 +7,10 @@ into the next one. Partitions led here take the same way without the network.
 
 What an answer means is in `_OUTCOMES`. What could not be written is tried again after a pause that
 grows from `RETRY_S` to `RETRY_S_MAX`, at the leader of that time; a change in the metadata ends the
-pause. A partition without a leader waits for one; a partition or topic that is gone needs no
-marker. A shard that is given up takes its deeds with it: whoever leads its partition next finds the
-prepared transactions in the log and begins anew, and a marker written twice does no harm.
+pause, and what is queued for or on its way to a leader of the past goes to the new one as well: the
+old one may hang. A partition without a leader waits for one; a partition or topic that is gone
+needs no marker. A shard that is given up takes its deeds with it: whoever leads its partition next
+finds the prepared transactions in the log and begins anew, and a marker written twice does no harm.
 
 Limits: `TRANSACTIONS_PER_REQUEST_MAX`. Owned by the event loop's thread.
 """
@@ -108,6 +109,8 @@ class TransactionMarkers:
         """By transactional id, which has one transaction at a time."""
         self._queues: dict[int, dict[_Ending, dict[TopicPartition, None]]] = {}
         """By node: what its next request is about."""
+        self._in_flight: dict[int, dict[_Ending, dict[TopicPartition, None]]] = {}
+        """By node: what its request under way is about."""
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._stopped = False
 
@@ -147,6 +150,15 @@ class TransactionMarkers:
         for ending in list(self._endings.values()):
             if ending.waiting:
                 self._try_again(ending)
+        for node, sent in [*self._queues.items(), *self._in_flight.items()]:
+            for ending, partitions in list(sent.items()):
+                moved = [tp for tp in partitions if self._leader(tp) != node]
+                for tp in moved:
+                    del partitions[tp]
+                if not partitions:
+                    del sent[ending]
+                if moved and not ending.over:
+                    self._route(ending, moved)
 
     async def stop(self) -> None:
         self._stopped = True
@@ -161,12 +173,10 @@ class TransactionMarkers:
 
     def _route(self, ending: _Ending, partitions: Iterable[TopicPartition]) -> None:
         for tp in partitions:
-            topic = self._metadata.topics.get(tp.topic)
-            if topic is None or tp.partition >= len(topic.partitions):
+            leader = self._leader(tp)
+            if leader is None:
                 ending.remaining.pop(tp, None)  # what is gone has no readers to be told
-                continue
-            leader = topic.partitions[tp.partition].leader
-            if leader < 0 or self._brokers.address(leader) is None:
+            elif leader < 0 or self._brokers.address(leader) is None:
                 ending.waiting[tp] = None
             else:
                 self._queues.setdefault(leader, {}).setdefault(ending, {})[tp] = None
@@ -174,6 +184,13 @@ class TransactionMarkers:
         if not ending.remaining:
             # Not at once: the shard may be in the middle of handing over its deeds.
             self._loop.call_soon(self._finish, ending)
+
+    def _leader(self, tp: TopicPartition) -> int | None:
+        """The node that leads a partition, less than 0 while none does; None if it is gone."""
+        topic = self._metadata.topics.get(tp.topic)
+        if topic is None or tp.partition >= len(topic.partitions):
+            return None
+        return topic.partitions[tp.partition].leader
 
     def _send_soon(self, node: int) -> None:
         if node not in self._sending and not self._stopped:
@@ -217,8 +234,10 @@ class TransactionMarkers:
                 batch = dict(islice(queue.items(), TRANSACTIONS_PER_REQUEST_MAX))
                 for ending in batch:
                     del queue[ending]
+                self._in_flight[node] = batch
                 await self._send(node, batch)
         finally:
+            self._in_flight.pop(node, None)
             del self._sending[node]
             if not self._queues.get(node):
                 self._queues.pop(node, None)
@@ -248,7 +267,7 @@ class TransactionMarkers:
             producer_id = ending.deed.producer_id
             missing = ErrorCode.UNKNOWN_SERVER_ERROR
             self._take_answer(
-                ending, {tp: ErrorCode(codes.get((producer_id, *tp), missing)) for tp in partitions}
+                ending, {tp: _known(codes.get((producer_id, *tp), missing)) for tp in partitions}
             )
 
     async def _call(self, node: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -285,6 +304,14 @@ class TransactionMarkers:
             self._try_later(ending, again)
         elif not ending.remaining:
             self._finish(ending)
+
+
+def _known(code: int) -> ErrorCode:
+    """A node of a later release may say a code that is new."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _marker(deed: WriteMarkers, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:

@@ -22,7 +22,7 @@ from penstock.broker.replica_manager import ReplicaManager
 from penstock.coordinator.effects import EndTxnMarker
 from penstock.log.log import Batch
 from penstock.log.producer_state import AppendOrigin
-from penstock.metadata.names import OFFSETS_TOPIC
+from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.wire import records as wire
 from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -136,6 +136,9 @@ class MarkersHere:
         """Why the marker cannot be appended, or a promise of how it goes."""
         if min(marker.producer_id, marker.producer_epoch, marker.transaction_version) < 0:
             return ErrorCode.INVALID_REQUEST  # of nobody: the log would keep such a producer
+        if topic == TRANSACTIONS_TOPIC:
+            # No transaction can be open there, and the coordinator could not replay a marker.
+            return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
         try:
             partition = self._replicas.leader_of(topic, index)
             if topic == OFFSETS_TOPIC:

@@ -5,7 +5,7 @@ in this process, or on another node, to which all that is waiting goes in one Ad
 request. Whoever asks decides what an answer means and whether to ask again.
 
 Limits: one request in flight per coordinating node, with one entry per transactional id; what
-comes meanwhile waits for the next. Owned by the event loop's thread.
+comes meanwhile waits for the next; `ANSWER_S_MAX`. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ log = logging.getLogger("penstock.broker")
 
 VERSION = 5
 """Of AddPartitionsToTxn, as brokers send it to each other."""
+ANSWER_S_MAX: Final = 5.0
+"""A coordinator that hangs holds up its producers for no longer: they are told to try again."""
 
 Errors: TypeAlias = dict[TopicPartition, ErrorCode]
 """The partitions that are not in the transaction, and why."""
@@ -182,7 +184,9 @@ class TransactionVerifier:
     ) -> AddPartitionsToTxnResponse | None:
         request = AddPartitionsToTxnRequest(transactions=[q.transaction for q in batch])
         try:
-            response = await self._peers.send(address, Channel.VERIFICATION, request, VERSION)
+            response = await self._peers.send(
+                address, Channel.VERIFICATION, request, VERSION, ANSWER_S_MAX
+            )
         except PenstockError as e:
             log.warning("transactions could not be verified with %s: %s", address, e)
             return None

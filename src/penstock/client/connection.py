@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import socket
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ _REQUEST = struct.Struct(">ihhih")  # length, api key, version, correlation id, 
 _LENGTH = struct.Struct(">i")
 _LENGTH_SIZE = 4
 _RESPONSE_MIN_BYTES = 4  # the correlation id
+_NO_LINGER = struct.pack("ii", 1, 0)  # on, for no time: what is not delivered is dropped
 
 Body: TypeAlias = Buffer | Sequence[Buffer]
 
@@ -215,7 +217,17 @@ class PeerConnection(asyncio.Protocol):
             pending.future.set_exception(
                 PeerTimedOut(f"{self.address} did not answer {name} within {timeout_s} s")
             )
+        self._drop_unsent()
         self.close()
+
+    def _drop_unsent(self) -> None:
+        """Let nothing arrive any more. The system would go on delivering what it has taken, long
+        after the request was repeated over another connection: a late marker would then end a
+        transaction that has begun since.
+        """
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
 
     def _fail(self, error: PeerLost) -> None:
         pending, self._pending = self._pending, {}

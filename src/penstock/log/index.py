@@ -21,7 +21,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from struct import Struct
 from typing import NamedTuple
@@ -211,6 +211,13 @@ class OffsetIndex(_Index):
             return self.base_offset, 0
         return self.base_offset + self._offsets[i - 1], self._positions[i - 1]
 
+    def offset_from(self, position: int) -> int | None:
+        """An offset above all batches that begin before `position`; None if no entry tells one."""
+        if not self._loaded:
+            self.load()
+        i = bisect_left(self._positions, position)
+        return self.base_offset + self._offsets[i] if i < self.entries else None
+
     def last_entry(self) -> tuple[int, int]:
         """(offset, position) of the last entry; (base offset, 0) when there is none."""
         if not self._loaded:
@@ -359,6 +366,10 @@ class AbortedTxn(NamedTuple):
     last_stable_offset: int
 
 
+def _marker_offset(txn: AbortedTxn) -> int:
+    return txn.last_offset
+
+
 class TransactionIndex:
     """The aborted transactions whose markers lie in the segment, in the order of the markers."""
 
@@ -402,8 +413,10 @@ class TransactionIndex:
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
         """Those that overlap [fetch_offset, upper_bound), and whether the search is complete."""
         found = []
-        for txn in self.all():
-            if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound:
+        txns = self.all()
+        for i in range(bisect_left(txns, fetch_offset, key=_marker_offset), len(txns)):
+            txn = txns[i]
+            if txn.first_offset < upper_bound:
                 found.append(txn)
             if txn.last_stable_offset >= upper_bound:
                 return found, True

@@ -423,11 +423,18 @@ class Log:
         """Where reads of committed data end."""
         bound = self.log_end_offset if self.high_watermark is None else self.high_watermark
         unstable = self.producers.first_unstable_offset
-        return bound if unstable is None else min(unstable, bound)
+        # Records of an open transaction may have been deleted, and nobody can read from there.
+        return bound if unstable is None else min(max(unstable, self.log_start_offset), bound)
 
     def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTxn]:
         """The aborted transactions that overlap [fetch_offset, upper_bound)."""
         return self.segments.aborted_transactions(fetch_offset, upper_bound)
+
+    def end_of(self, found: LogSlice) -> int:
+        """An offset above all that `found` holds, as near as the index tells without reading."""
+        i = self.segments.floor_index(found.base_offset)
+        end = self.segments[i].offset_index.offset_from(found.position + found.size)
+        return self.segments.end_of(i, self.log_end_offset) if end is None else end
 
     # Flushing
 

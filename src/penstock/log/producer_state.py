@@ -153,10 +153,11 @@ class ProducerStateManager:
 
     def _check_sequence(self, header: BatchHeader, entry: ProducerStateEntry, offset: int) -> None:
         first = header.base_sequence
-        if self.guards:
-            self._check_guarded_sequence(header, entry)
         if entry.epoch == NO_PRODUCER_EPOCH:
-            return  # Nothing is known of it (expired, or its data is gone): any start is good.
+            # Nothing is known of it (expired, or its data is gone): any start is good.
+            if self.guards:
+                self._check_guarded_sequence(header)
+            return
         last = entry.last_sequence if header.producer_epoch == entry.epoch else NO_SEQUENCE
         if first != last + 1 and not (first == 0 and last == SEQUENCE_MAX):
             raise ApiError(
@@ -165,12 +166,12 @@ class ProducerStateManager:
                 f"sent sequence {first} after {last}",
             )
 
-    def _check_guarded_sequence(self, header: BatchHeader, entry: ProducerStateEntry) -> None:
+    def _check_guarded_sequence(self, header: BatchHeader) -> None:
         guard = self.guards.get(header.producer_id)
         if guard is None:
             return
         first = header.base_sequence
-        lowest = 0 if guard.starts_at_zero and not entry.batches else guard.lowest_sequence
+        lowest = 0 if guard.starts_at_zero else guard.lowest_sequence
         if first > lowest:
             raise ApiError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -8,7 +8,8 @@ guard tells: it is one object, compared by identity, and every marker, new epoch
 gives it up, so that an append that holds an old one is refused.
 
 While a producer is being verified a batch of its that was refused for a passing reason will be
-sent again. `lowest_sequence` keeps later ones out until then, or the earlier would never fit.
+sent again. `lowest_sequence` keeps later ones out until then, or the earlier would never fit; where
+the log knows the producer its sequences tell that by themselves.
 
 Owned by the loop's thread.
 """

@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 
 from penstock.base.errors import ErrorCode
+from penstock.broker.fetch_session import FetchPartition, FetchSession
 from penstock.broker.partition import Partition
 from penstock.log.log import Batch
+from penstock.replica.follower import Append
 from penstock.wire.records import parse_header
 from support.batches import batch
 from unit.broker.replica_rig import staged
@@ -140,5 +142,32 @@ def test_what_an_old_leader_wrote_late_is_cut_off(tmp_path: Path) -> None:
             await write(peer, topic, acks=1)
             await all_have(stage, 3)
             assert len(files(stage)) == 1
+
+    run(test)
+
+
+def test_what_is_committed_again_after_a_cut_is_told_to_readers_of_committed_data(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with staged(tmp_path, 1, 2) as stage:
+            topic = stage.topic(1, 2)
+            await write(await stage.actors[1].peer(), topic, 3)
+            await all_have(stage, 3)
+            leader, follower = (actor.partition() for actor in stage.actors.values())
+            found = leader.log.read(1, 1 << 20, up_to_offset=3)
+            assert found is not None
+            again, step = memoryview(found.read()), Append(3, 0)
+            follower.replicate(None, step)
+            follower.truncate_to(1)
+            session = FetchSession(1, by_topic_id=True)
+            session.look_with((True, ""))
+            reader = FetchPartition(topic.id, 0, 1, 1_000, -1)
+            session.update([reader], [])
+            session.dirty.clear()
+            reader.attach(follower)
+            follower.replicate(again, step)
+            assert follower.last_stable_offset == 3
+            assert reader in session.dirty
 
     run(test)

@@ -213,7 +213,7 @@ def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(box: Any) 
 
 
 def test_the_last_stable_offset_is_not_below_the_start_of_the_log(box: Any) -> None:
-    """A reader that is sent there would be told that it is out of range, and be sent there again."""
+    """A reader that is sent there would be out of range, and be sent there again."""
     box.send(1, 0, transactional=True)
     box.append()
     box.append()
