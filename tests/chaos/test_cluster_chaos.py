@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster.history import Acked, Fault
+from chaos.cluster.history import Acked, Ended, Fault
 from chaos.cluster.run import Options, random_seed, run
+from chaos.cluster.workload import Plan
 
 pytestmark = [pytest.mark.penstock_only, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -19,11 +20,16 @@ SEED = int(os.environ.get("PENSTOCK_CHAOS_SEED", random_seed()))
 ACKED_MIN = 1_000
 
 
+TRANSACTIONS_MIN = 50
+PLAIN, TRANSACTIONAL = Plan(writers=0, chains=0), Plan()
+
+
 @pytest.mark.parametrize(
-    ("seconds", "faults"),
+    ("seconds", "plan", "faults"),
     [
         (
             45,
+            PLAIN,
             (
                 "kill",
                 "kill-leader",
@@ -36,13 +42,16 @@ ACKED_MIN = 1_000
                 "disk",
             ),
         ),
-        (20, ("kill", "cut-link", "cut-off", "delay", "loss", "rolling", "elect")),
+        (20, PLAIN, ("kill", "cut-link", "cut-off", "delay", "loss", "rolling", "elect")),
+        (18, TRANSACTIONAL, ("worker-kill", "worker-zombie", "kill", "pause", "cut", "restart")),
     ],
-    ids=["the hard ones", "with a slow network"],
+    ids=["the hard ones", "with a slow network", "with transactions"],
 )
-def test_chaos(tmp_path: Path, seconds: int, faults: tuple[str, ...]) -> None:
-    outcome = run(Options(seconds, SEED, faults), tmp_path)
+def test_chaos(tmp_path: Path, seconds: int, plan: Plan, faults: tuple[str, ...]) -> None:
+    outcome = run(Options(seconds, SEED, faults, plan=plan), tmp_path)
     print(outcome.text)
     assert outcome.violations == [], f"PENSTOCK_CHAOS_SEED={SEED}\n{outcome.text}"
     assert len(outcome.history.of(Acked)) > ACKED_MIN
-    assert len(outcome.history.of(Fault)) >= 3
+    assert len(outcome.history.of(Fault)) >= 2
+    if plan is TRANSACTIONAL:
+        assert sum(ended.committed for ended in outcome.history.of(Ended)) > TRANSACTIONS_MIN

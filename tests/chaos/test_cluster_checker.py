@@ -11,23 +11,29 @@ from chaos.cluster.checker import CHECKS, check
 from chaos.cluster.history import (
     Acked,
     Committed,
+    CommittedRead,
     Created,
     Described,
+    Ended,
+    Ending,
     Failed,
     Fault,
     Fetched,
     History,
+    Initialised,
     Offsets,
     Owned,
     Read,
     Recorder,
     Sent,
+    Stable,
     Trouble,
 )
 from chaos.cluster.replicas import METADATA, compare
 from support.batches import batch
 
 P = ("t", 0)
+Q = ("out", 0)
 LATER = 1_000.0
 
 
@@ -59,7 +65,52 @@ def fault(began: float, healed: float) -> Fault:
     return Fault("kill", (1,), began, healed, healed, (P,))
 
 
+def transactions(
+    *values: str,
+    committed: bool = True,
+    ended: bool = True,
+    events: tuple[Any, ...] = (),
+    more: dict[tuple[str, int], list[str]] | None = None,
+    chained: int | None = None,
+) -> History:
+    """The good history, and a worker `w@1` that asks at 10 to commit `w@1.1` and is told so at 11;
+    `values` are what is committed in one partition, and `more` what is in others.
+    """
+    asked = [
+        Initialised(1.0, "w", "w@1"),
+        Ending(10.0, "w", "w@1", "w@1.1", True),
+        *([Ended(11.0, "w@1.1", committed)] if ended else []),
+    ]
+    there = {Q: list(values), **(more or {})}
+    return history(
+        *asked,
+        *events,
+        committed={p: list(enumerate(of)) for p, of in there.items()},
+        chained={} if chained is None else {P: chained},
+    )
+
+
+def seen(value: str, at: float = 12.0) -> CommittedRead:
+    return CommittedRead(at - 0.1, at, "rc", Q, 0, value)
+
+
+ONE, TWO = "w@1.1|2|commit|0", "w@1.1|2|commit|1"
+FROM_0, FROM_1 = "w@1.1|2|chain|0@0", "w@1.1|2|chain|0@1"
+
+
 GOOD = {
+    "a transaction": transactions(ONE, TWO, events=(seen(ONE),)),
+    "one that nobody was told of": transactions(ended=False),
+    "one that was refused": transactions(committed=False),
+    "over two partitions": transactions(ONE, more={("out", 1): [TWO]}),
+    "a chain": transactions(FROM_0, FROM_1, chained=2),
+    "a chain that has not begun": transactions(ended=False, chained=0),
+    "a commit that a successor finds": transactions(
+        ONE, TWO, events=(Initialised(10.5, "w", "w@2"),)
+    ),
+    "open for a while": transactions(
+        ONE, TWO, events=(Stable(1, 2, Q, 0, 2), Stable(3, 4, Q, 2, 2), Stable(90, 91, Q, 2, 2))
+    ),
     "plain": history(),
     "unanswered but stored": history(sent(2), read(2, "a2"), final=["a0", "a1", "a2"]),
     "acknowledged without an offset": history(
@@ -158,6 +209,41 @@ BAD = {
     ],
     "lost topics": [history(Created(1, "gone"))],
     "trouble": [history(Trouble(1, "reader", "its offset is gone"))],
+    "aborted read": [
+        transactions(ended=False, events=(seen("w@1.1|1|abort|0"),)),
+        transactions(ONE, TWO, committed=False),
+        transactions(committed=False, events=(seen(ONE),)),
+    ],
+    "precommitted read": [
+        transactions(ONE, TWO, events=(seen(ONE, at=9.0),)),
+        transactions(ONE, TWO, events=(seen("w@1.2|1|commit|0"),)),
+    ],
+    "torn transaction": [
+        transactions(ONE),
+        transactions(ONE, ONE),
+        transactions(ended=False, events=(seen(ONE),)),
+    ],
+    "lost transaction": [transactions()],
+    "repeated in transactions": [transactions(ONE, TWO, TWO)],
+    "zombie transaction": [
+        transactions(ONE, TWO, events=(Initialised(9.0, "w", "w@2"),)),
+    ],
+    "chain, exactly once": [
+        transactions(FROM_0, FROM_0, FROM_1, chained=2),
+        transactions(FROM_0, FROM_1, chained=1),
+        transactions(FROM_0, chained=2),
+        transactions(FROM_0, FROM_1, "w@1.1|2|chain|0@7", chained=2),
+    ],
+    "chain, order": [transactions(FROM_1, FROM_0, chained=2)],
+    "last stable offset": [
+        history(Stable(1, 2, Q, 3, 2)),
+        history(Stable(1, 2, Q, 3, 3), Stable(3, 4, Q, 2, 3)),
+    ],
+    "stuck last stable offset": [
+        history(Stable(1, 2, Q, 0, 2), Stable(90, 91, Q, 0, 2)),
+        history(Stable(1, 2, Q, 0, 2), Stable(90, 91, Q, 1, 2), Stable(92, 93, Q, 2, 2)),
+        history(fault(1.0, 2.0), Stable(1, 2, Q, 0, 2), Stable(90, 91, Q, 0, 2)),
+    ],
     "dead after healing": [
         history(fault(2.0, 3.0)),
         history(sent(2), acked(2, 2, at=60.0), read(2, "a2"), fault(2.0, 3.0),

@@ -25,12 +25,13 @@ from penstock.wire.messages.offset_fetch import (
 )
 from support.raw import Closed, RawClient
 
-from .history import Described, Fetched, Offsets, Partition, Recorder
+from .history import Described, Fetched, Offsets, Partition, Recorder, Stable
 from .workload import GROUPS, Client, Plan
 
 EVERY_SECONDS = 0.3
 ANSWER_SECONDS_MAX = 2.0
 LATEST, EARLIEST = -1, -2
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LIST_OFFSETS, OFFSET_FETCH, DESCRIBE, CONSUMER_DESCRIBE = 7, 8, 5, 0
 
 
@@ -64,6 +65,7 @@ class Auditor(Client):
                 client = RawClient(host, port, "auditor", ANSWER_SECONDS_MAX)
                 self._clients[node_id] = client
             self._ask_offsets(client)
+            self._ask_stable(client)
             for group in GROUPS:
                 self._ask_commits(client, group)
             self._describe(client)
@@ -81,13 +83,32 @@ class Auditor(Client):
             if partition in starts:
                 self.recorder.add(Offsets(called, now, partition, starts[partition], end))
 
-    def _list(self, client: RawClient, timestamp: int) -> dict[Partition, int]:
+    def _ask_stable(self, client: RawClient) -> None:
+        called = self.recorder.now()
+        targets = self._plan.targets()
+        # In this order, since the high watermark may move in between.
+        stable = self._list(client, LATEST, targets, READ_COMMITTED)
+        ends = self._list(client, LATEST, targets)
+        now = self.recorder.now()
+        for partition, offset in stable.items():
+            if partition in ends:
+                self.recorder.add(Stable(called, now, partition, offset, ends[partition]))
+
+    def _list(
+        self,
+        client: RawClient,
+        timestamp: int,
+        partitions: list[Partition] | None = None,
+        isolation: int = READ_UNCOMMITTED,
+    ) -> dict[Partition, int]:
+        wanted = self._plan.all() if partitions is None else partitions
         asked = [
-            ListOffsetsPartition(partition_index=p, timestamp=timestamp)
-            for p in range(self._plan.partitions)
+            ListOffsetsPartition(partition_index=number, timestamp=timestamp)
+            for _, number in wanted
         ]
-        topic = ListOffsetsTopic(name=self._plan.topic, partitions=asked)
-        answer = client.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), LIST_OFFSETS)
+        topic = ListOffsetsTopic(name=wanted[0][0], partitions=asked)
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topic])
+        answer = client.call(request, LIST_OFFSETS)
         return {
             (of_topic.name, each.partition_index): each.offset
             for of_topic in answer.topics

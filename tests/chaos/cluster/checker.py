@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .history import (
@@ -29,6 +29,8 @@ from .history import (
     Sent,
     Trouble,
 )
+from .order import Highest
+from .txn_checker import TXN_CHECKS
 
 # After a fault is over, every partition takes writes again within this time.
 HEAL_SECONDS_MAX = 20.0
@@ -153,22 +155,6 @@ def backward_polls(history: History) -> Iterator[str]:
         newest[key] = max(read.offset, newest.get(key, -1))
 
 
-class _Highest:
-    """The highest value that was certain at a time: answered before it."""
-
-    def __init__(self, answered: Iterable[tuple[float, int]]) -> None:
-        self._times: list[float] = []
-        self._values: list[int] = []
-        for at, value in sorted(answered):
-            if not self._values or value > self._values[-1]:
-                self._times.append(at)
-                self._values.append(value)
-
-    def before(self, time: float) -> int:
-        place = bisect.bisect_left(self._times, time)
-        return self._values[place - 1] if place else -1
-
-
 def backward_high_watermark(history: History) -> Iterator[str]:
     """The high watermark is never below what it was, what was read, or what was acknowledged."""
     known: dict[Partition, list[tuple[float, int]]] = defaultdict(list)
@@ -178,7 +164,7 @@ def backward_high_watermark(history: History) -> Iterator[str]:
         known[read.partition].append((read.at, read.offset + 1))
     for ack in history.of(Acked):
         known[ack.partition].append((ack.at, ack.offset + 1))
-    highest = {partition: _Highest(points) for partition, points in known.items()}
+    highest = {partition: Highest(points) for partition, points in known.items()}
     for seen in history.of(Offsets):
         had = highest[seen.partition].before(seen.called)
         if seen.high_watermark < had:
@@ -190,7 +176,7 @@ def backward_log_start(history: History) -> Iterator[str]:
     known: dict[Partition, list[tuple[float, int]]] = defaultdict(list)
     for seen in history.of(Offsets):
         known[seen.partition].append((seen.at, seen.log_start))
-    highest = {partition: _Highest(points) for partition, points in known.items()}
+    highest = {partition: Highest(points) for partition, points in known.items()}
     for seen in history.of(Offsets):
         had = highest[seen.partition].before(seen.called)
         if seen.log_start < had:
@@ -204,7 +190,7 @@ def backward_commits(history: History) -> Iterator[str]:
         known[commit.group, commit.partition].append((commit.at, commit.offset))
     for fetched in history.of(Fetched):
         known[fetched.group, fetched.partition].append((fetched.at, fetched.offset))
-    highest = {key: _Highest(points) for key, points in known.items()}
+    highest = {key: Highest(points) for key, points in known.items()}
     for fetched in history.of(Fetched):
         had = highest[fetched.group, fetched.partition].before(fetched.called)
         if fetched.offset < had:
@@ -298,6 +284,7 @@ CHECKS: dict[str, Callable[[History], Iterator[str]]] = {
     "lost topics": lost_topics,
     "trouble": trouble,
     "dead after healing": dead_after_healing,
+    **TXN_CHECKS,
 }
 
 

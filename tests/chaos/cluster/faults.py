@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -251,6 +252,39 @@ def elect(nemesis: Nemesis) -> Plan:
     return Plan((), begin, lambda: None, 0.5)
 
 
+def worker_kill(nemesis: Nemesis) -> Plan:
+    """kill -9 of one transactional worker after the other; each is started anew."""
+    workers, chance = nemesis.workers, nemesis.chance
+    assert workers is not None
+    names = chance.sample(workers.names, len(workers.names))
+
+    def begin() -> None:
+        for name in names:
+            workers.kill(name)
+
+    return Plan((), begin, lambda: None, chance.uniform(0.5, 3.0))
+
+
+def worker_zombie(nemesis: Nemesis) -> Plan:
+    """A transactional worker stands still, another takes its place, and the first one goes on."""
+    workers, chance = nemesis.workers, nemesis.chance
+    assert workers is not None
+    name = chance.choice(workers.names)
+    zombies: list[subprocess.Popen[bytes]] = []
+
+    def heal() -> None:
+        for zombie in zombies:
+            zombie.send_signal(signal.SIGCONT)
+
+    return Plan(
+        (),
+        lambda: zombies.append(workers.displace(name)),
+        heal,
+        chance.choice((2.0, 9.0)),
+        note=name,
+    )
+
+
 FAULTS: dict[str, Callable[[Nemesis], Plan]] = {
     "kill": kill,
     "kill-leader": kill_leader,
@@ -267,6 +301,8 @@ FAULTS: dict[str, Callable[[Nemesis], Plan]] = {
     "disk": disk,
     "reassign": reassign,
     "elect": elect,
+    "worker-kill": worker_kill,
+    "worker-zombie": worker_zombie,
 }
 
 

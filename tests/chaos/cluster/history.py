@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -113,6 +114,55 @@ class Described(NamedTuple):
     owners: tuple[tuple[str, Partition], ...]
 
 
+class Initialised(NamedTuple):
+    """A transactional producer (`run`) has its epoch; those of its id before it are fenced."""
+
+    at: float
+    transactional_id: str
+    run: str
+
+
+class Ending(NamedTuple):
+    """A producer is about to ask for the end of its transaction."""
+
+    at: float
+    transactional_id: str
+    run: str
+    transaction: str
+    commit: bool
+
+
+class Ended(NamedTuple):
+    """It was told for certain how the transaction has ended."""
+
+    at: float
+    transaction: str
+    committed: bool
+
+
+class CommittedRead(NamedTuple):
+    """A reader of committed data got a record."""
+
+    called: float
+    at: float
+    reader: str
+    partition: Partition
+    offset: int
+    value: str
+
+
+class Stable(NamedTuple):
+    """A leader was asked for the last stable offset of a partition and then for its high
+    watermark.
+    """
+
+    called: float
+    at: float
+    partition: Partition
+    last_stable: int
+    high_watermark: int
+
+
 class Created(NamedTuple):
     """The creation of a topic was acknowledged."""
 
@@ -150,6 +200,11 @@ Event = (
     | Fetched
     | Owned
     | Described
+    | Initialised
+    | Ending
+    | Ended
+    | CommittedRead
+    | Stable
     | Created
     | Trouble
     | Fault
@@ -163,7 +218,9 @@ class History(NamedTuple):
     `final` is each partition's content as read at the end: (offset, value) in order. `expected` are
     the partitions that clients write to. `writers` says under which producer id and epoch a record
     was written, as far as that is known: a client library that loses its way begins a new epoch and
-    may then repeat what it has sent, which no broker can notice.
+    may then repeat what it has sent, which no broker can notice. `committed` is the content of the
+    partitions that transactions write to, as a reader of committed data finds it; `chained` is how
+    far the chain's group has committed its input.
     """
 
     events: dict[type[Any], list[Any]]
@@ -171,6 +228,8 @@ class History(NamedTuple):
     topics: frozenset[str]
     expected: tuple[Partition, ...]
     writers: dict[Partition, dict[int, tuple[int, int]]] = {}  # noqa: RUF012  (never changed)
+    committed: dict[Partition, list[tuple[int, str]]] = {}  # noqa: RUF012
+    chained: dict[Partition, int] = {}  # noqa: RUF012
 
     def writer(self, partition: Partition, offset: int) -> tuple[int, int]:
         """(producer id, epoch) of a record, (-1, -1) if unknown."""
@@ -196,6 +255,16 @@ class Recorder:
     def add(self, event: Event) -> None:
         with self._lock:
             self.events[type(event)].append(event)
+
+    def load(self, path: Path, kinds: Iterable[type[Any]]) -> None:
+        """Takes in what another process has written, line by line; the last may be cut short."""
+        by_name = {kind.__name__: kind for kind in kinds}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            try:
+                name, *fields = json.loads(line)
+            except ValueError:
+                continue
+            self.add(by_name[name](*fields))
 
     def count(self, kind: type[Event]) -> int:
         return len(self.events[kind])

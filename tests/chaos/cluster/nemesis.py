@@ -24,6 +24,7 @@ from support.waiting import eventually
 from .faults import FAULTS, Plan
 from .history import Acked, Failed, Fault, Partition, Recorder, Trouble
 from .network import FaultyNetwork
+from .txn_clients import Workers
 
 QUIET_SECONDS = (0.5, 2.0)
 RECOVER_SECONDS_MAX = 60.0
@@ -56,6 +57,7 @@ class Nemesis:
         # Until when a node may not know yet that it was replaced.
         self.suspects: dict[int, float] = {}
         self.small_disk: int | None = None
+        self.workers: Workers | None = None
         self.doing = "quiet"
         self._probes = 0
 

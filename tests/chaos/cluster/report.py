@@ -16,7 +16,17 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from .checker import Violation
-from .history import Acked, Failed, Fault, History, Partition, Read
+from .history import (
+    Acked,
+    CommittedRead,
+    Ended,
+    Failed,
+    Fault,
+    History,
+    Initialised,
+    Partition,
+    Read,
+)
 
 VIOLATIONS_SHOWN = 40
 
@@ -114,6 +124,16 @@ def table(history: History, violations: Sequence[Violation]) -> str:
         f"ms, p99 {percentile(latencies, 0.99) * 1000:.0f} ms, "
         f"at most {max(latencies, default=0.0):.2f} s",
     ]
+    if ended := history.of(Ended):
+        committed = sum(each.committed for each in ended)
+        ids = len({each.transactional_id for each in history.of(Initialised)})
+        made = sum("|chain|" in text for of in history.committed.values() for _, text in of)
+        lines.append(
+            f"{committed} transactions committed, {len(ended) - committed} aborted; "
+            f"{len(history.of(Initialised))} producers had {ids} ids; "
+            f"{made} messages came out of the chain, {len(history.of(CommittedRead))} were read as "
+            "committed"
+        )
     if epochs := new_epochs(history):
         lines.append(
             f"librdkafka has begun a new producer epoch {epochs} times; what it repeats then is "

@@ -31,6 +31,7 @@ from .nemesis import Nemesis
 from .network import choose
 from .replicas import METADATA, compare, writers
 from .report import percentile, table
+from .transactions import Transactions, committed_offsets, read_committed
 from .workload import Plan, ReaderClient, Workload
 
 WARM_UP_ACKS = 50
@@ -80,9 +81,11 @@ def run(options: Options, root: Path) -> Outcome:
     names = list(options.faults)
     try:
         with _small_disk(cluster, nemesis, names), cluster:
-            cluster.make_topic(options.plan.topic, options.plan.partitions)
-            violations = _under_faults(options, cluster, nemesis, names)
-            history, ends = _settle(cluster, recorder, options.plan)
+            plan = options.plan
+            cluster.make_topic(plan.topic, plan.partitions)
+            cluster.make_topic(plan.target, plan.target_partitions)
+            violations = _under_faults(options, cluster, nemesis, names, root)
+            history, ends = _settle(cluster, recorder, plan)
             cluster.stop_all()
             dirs = {node.node_id: node.data_dir for node in cluster.nodes.values()}
             history = history._replace(writers=writers(dirs, options.plan.all()))
@@ -120,7 +123,7 @@ def _small_disk(cluster: Cluster, nemesis: Nemesis, names: list[str]) -> Iterato
 
 
 def _under_faults(
-    options: Options, cluster: Cluster, nemesis: Nemesis, names: list[str]
+    options: Options, cluster: Cluster, nemesis: Nemesis, names: list[str], root: Path
 ) -> list[Violation]:
     """Clients at work while the nemesis strikes, for as long as was asked; then writing ends."""
     recorder = nemesis.recorder
@@ -129,9 +132,12 @@ def _under_faults(
     addresses = {node.node_id: (node.host, node.port) for node in cluster.nodes.values()}
     auditor = Auditor(addresses, nemesis.suspects, options.plan, recorder)
     died: list[Violation] = []
-    with _live(options, recorder, nemesis):
+    transactions = Transactions(cluster, options.plan, recorder, root)
+    nemesis.workers = transactions.workers
+    with _live(options, recorder, nemesis), transactions:
         workload.start()
         auditor.start()
+        transactions.start()
         eventually(lambda: recorder.count(Acked) > WARM_UP_ACKS)
         until = recorder.now() + options.seconds
         for name in nemesis.order(names):
@@ -144,6 +150,7 @@ def _under_faults(
         workload.stop_writing()
         _read_to_the_end(cluster, workload, recorder)
         workload.stop_reading()
+        transactions.finish(_ends(cluster, options.plan.all()))
         auditor.stopping.set()
         auditor.join()
     return died
@@ -199,7 +206,11 @@ def _settle(
     final = {p: _read_all(cluster, p, ends[p]) for p in plan.all()}
     ends[METADATA] = cluster.metadata_high_watermark()
     topics = frozenset(topic for topic, _ in states)
-    return History(recorder.events, final, topics, tuple(plan.all())), ends
+    history = History(recorder.events, final, topics, tuple(plan.all()))
+    return history._replace(
+        committed={p: read_committed(cluster, p) for p in plan.targets()},
+        chained=committed_offsets(cluster, plan.all()),
+    ), ends
 
 
 def _read_all(cluster: Cluster, partition: Partition, end: int) -> list[tuple[int, str]]:

@@ -76,9 +76,17 @@ class Plan(NamedTuple):
     messages_per_second: float = 240.0
     readers: int = 2
     members_per_group: int = 2
+    # Transactional workers, which write to a topic of their own.
+    target: str = "transactions"
+    target_partitions: int = 3
+    writers: int = 2
+    chains: int = 2
 
     def all(self) -> list[Partition]:
         return [(self.topic, number) for number in range(self.partitions)]
+
+    def targets(self) -> list[Partition]:
+        return [(self.target, number) for number in range(self.target_partitions)]
 
 
 class Client(threading.Thread):
@@ -234,9 +242,12 @@ class MemberClient(Client):
             [self._topic], on_assign=self._got, on_revoke=self._gives, on_lost=self._lost
         )
         while not self.stopping.is_set():
-            called = self.recorder.now()
-            for message in self._client.consume(500, timeout=0.05):
-                record(self, f"{self.name}#{self._turns}", called, message, self.positions)
+            called, before = self.recorder.now(), self._turns
+            messages = self._client.consume(500, timeout=0.05)
+            # A call in which partitions changed hands may give what was read before and after.
+            reader = f"{self.name}#{before}-{self._turns}"
+            for message in messages:
+                record(self, reader, called, message, self.positions)
             if called - self._committed_at > COMMIT_EVERY_SECONDS:
                 self._commit()
         self._commit()

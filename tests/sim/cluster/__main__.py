@@ -1,5 +1,6 @@
 """Runs seeds: `python -m tests.sim.cluster --seeds N [--from S]`, or one: `--seed X -v`.
 
+With `--transactions` the clients are those of `txn_run`: another run of the same seed.
 Each seed runs in a child process of its own, since a run takes over the modules it uses. A seed
 that fails is printed with the end of its trace and the command that runs it again.
 """
@@ -49,6 +50,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after so long")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first that fails")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time (1)")
+    parser.add_argument("--transactions", action="store_true", help="with transactional clients")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what happens")
     parser.add_argument("--record", help="write every event into this file")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="put this bug into the product")
@@ -61,11 +63,17 @@ def _mutate(options: argparse.Namespace) -> None:
         MUTANTS[options.mutant]()
 
 
-def _one(options: argparse.Namespace) -> int:
+def _kind(options: argparse.Namespace) -> type[Run]:
     from .run import Run
+    from .txn_run import TransactionRun
 
+    return TransactionRun if options.transactions else Run
+
+
+def _one(options: argparse.Namespace) -> int:
+    kind = _kind(options)
     _mutate(options)
-    run = Run(options.seed, options.nodes)
+    run = kind(options.seed, options.nodes)
     if options.verbose:
         run.world.trace.echo = print
     if options.record:
@@ -78,6 +86,7 @@ def _one(options: argparse.Namespace) -> int:
         f"seed {result.seed}: digest {result.digest}, {result.virtual_s:.1f} s in "
         f"{result.real_s:.1f} s, {result.turns} turns, {result.events} events, "
         f"{result.acknowledged} acknowledged, {result.read} read, {result.commits} commits"
+        f"{result.note}"
     )
     if result.failure is not None:
         if not options.verbose:
@@ -90,8 +99,8 @@ def _one(options: argparse.Namespace) -> int:
 
 def _many(options: argparse.Namespace) -> int:
     from .patches import import_all
-    from .run import Run
 
+    kind = _kind(options)
     import_all()  # once for all children
     _mutate(options)
     started = time.monotonic()
@@ -110,7 +119,7 @@ def _many(options: argparse.Namespace) -> int:
             pid = os.fork()
             if pid == 0:
                 os.close(reader)
-                _child(Run, seed, options.nodes, writer)
+                _child(kind, seed, options.nodes, writer)
             os.close(writer)
             running[pid] = (seed, reader)
         if not running:
@@ -119,8 +128,9 @@ def _many(options: argparse.Namespace) -> int:
         done += 1
         if text:
             failed.append(seed)
+            more = "--transactions " * options.transactions
             print(f"\nseed {seed} FAILED\n{text}\nagain: python -m tests.sim.cluster "
-                  f"--nodes {options.nodes} --seed {seed} -v\n", flush=True)  # fmt: skip
+                  f"{more}--nodes {options.nodes} --seed {seed} -v\n", flush=True)  # fmt: skip
         if done % 20 == 0:
             _progress(done, failed, started)
     _progress(done, failed, started)

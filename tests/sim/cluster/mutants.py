@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .txn_mutants import TXN_MUTANTS
+
 
 def no_fsync() -> None:
     """A flush reports success and syncs nothing."""
@@ -22,12 +24,14 @@ def forgetful_sequences() -> None:
 
     stage = ProducerStateManager.stage
 
-    def stage_anything(self: Any, header: Any, data: Any, offset: int, origin: Any) -> Any:
+    def stage_anything(
+        self: Any, header: Any, data: Any, offset: int, origin: Any, *more: Any
+    ) -> Any:
         if origin is AppendOrigin.CLIENT:
             origin = AppendOrigin.REPLICATION
-        return stage(self, header, data, offset, origin)
+        return stage(self, header, data, offset, origin, *more)
 
-    ProducerStateManager.stage = stage_anything  # type: ignore[method-assign]
+    ProducerStateManager.stage = stage_anything  # type: ignore[assignment, method-assign]
 
 
 def watermark_of_the_leader_alone() -> None:
@@ -84,15 +88,15 @@ def leads_before_registered() -> None:
 
 def answers_before_commit() -> None:
     """The group coordinator answers before its records are committed."""
-    from penstock.broker.group_shard_driver import GroupShardDriver
+    from penstock.broker.shard_driver import ShardDriver
 
     def perform(self: Any, effects: Any, now_ms: int) -> None:
         replies, effects.replies[:] = list(effects.replies), []
         original(self, effects, now_ms)
         self._give(replies)
 
-    original = GroupShardDriver._perform
-    GroupShardDriver._perform = perform  # type: ignore[method-assign]
+    original = ShardDriver._perform
+    ShardDriver._perform = perform  # type: ignore[method-assign]
 
 
 MUTANTS: dict[str, Callable[[], Any]] = {
@@ -103,4 +107,5 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "votes-not-synced": votes_not_synced,
     "leads-before-registered": leads_before_registered,
     "answers-before-commit": answers_before_commit,
+    **TXN_MUTANTS,
 }

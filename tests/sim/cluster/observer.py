@@ -86,7 +86,7 @@ class Observer:
         self._looked[run] = first
 
     def _look_at_partitions(self, machine: Machine) -> None:
-        for partition in _partitions(machine):
+        for partition in partitions_of(machine):
             if partition.role is Role.LEADER:
                 key = (partition.topic_id, partition.index, partition.leader_epoch)
                 leader = self.partition_leaders.setdefault(key, machine.id)
@@ -116,7 +116,7 @@ class Observer:
 
     def unequal(self) -> str:
         """Replicas that have not all the leader has, or not told as committed; empty for none."""
-        for name, index, replicas in self._by_partition():
+        for name, index, replicas in self.by_partition():
             ends = {m: (p.log.log_end_offset, p.high_watermark) for m, p in replicas.items()}
             if len(set(ends.values())) > 1 or any(end != hw for end, hw in ends.values()):
                 return f"{name}-{index}: {ends}"
@@ -124,7 +124,7 @@ class Observer:
 
     def check_replicas(self) -> None:
         """All replicas of all partitions hold the same bytes."""
-        for name, index, replicas in self._by_partition():
+        for name, index, replicas in self.by_partition():
             contents = {machine: _content(p) for machine, p in replicas.items()}
             start = max(first for first, _ in contents.values())
             cut = {m: [b for b in batches if b[0] >= start] for m, (_, batches) in contents.items()}
@@ -156,10 +156,10 @@ class Observer:
             apart = [text for text in image + reference if (text in image) != (text in reference)]
             holds(not apart, f"{name} and {other} have different metadata: {apart[:4]}")
 
-    def _by_partition(self) -> Iterator[tuple[str, int, dict[int, Partition]]]:
+    def by_partition(self) -> Iterator[tuple[str, int, dict[int, Partition]]]:
         found: dict[tuple[str, int], dict[int, Partition]] = {}
         for machine in self._world.machines.values():
-            for partition in _partitions(machine):
+            for partition in partitions_of(machine):
                 key = (partition.topic, partition.index)
                 found.setdefault(key, {})[machine.id] = partition
         for (name, index), replicas in sorted(found.items()):
@@ -187,7 +187,7 @@ def _quorum(machine: Machine) -> Any:
     return driver.quorum if acts else None
 
 
-def _partitions(machine: Machine) -> list[Partition]:
+def partitions_of(machine: Machine) -> list[Partition]:
     if machine.node is None or machine.node._broker is None:
         return []
     return list(machine.node._broker.replicas.open_partitions())
@@ -195,7 +195,13 @@ def _partitions(machine: Machine) -> list[Partition]:
 
 def _content(partition: Partition) -> tuple[int, list[tuple[int, int]]]:
     """Where the log starts, and each batch's offset and checksum below the high watermark."""
-    log, batches = partition.log, []
+    batches = [(parse_header(b).base_offset, crc32(b)) for b in committed_batches(partition)]
+    return partition.log.log_start_offset, batches
+
+
+def committed_batches(partition: Partition) -> Iterator[bytes]:
+    """What a replica holds below its high watermark."""
+    log = partition.log
     offset = log.log_start_offset
     while offset < partition.high_watermark:
         found = log.read(offset, 1 << 20, up_to_offset=partition.high_watermark)
@@ -204,11 +210,9 @@ def _content(partition: Partition) -> tuple[int, list[tuple[int, int]]]:
         data, position = memoryview(found.read()), 0
         while position < len(data):
             header = parse_header(data, position)
-            crc = crc32(data[position : position + header.size])
-            batches.append((header.base_offset, crc))
+            yield bytes(data[position : position + header.size])
             position += header.size
             offset = header.last_offset + 1
-    return log.log_start_offset, batches
 
 
 def _first_difference(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> str:

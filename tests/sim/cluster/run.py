@@ -6,9 +6,9 @@ import asyncio
 import gc
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.base.errors import ErrorCode
 from penstock.client.connection import Address
@@ -56,7 +56,15 @@ class Result:
     commits: int
     read: int
     failure: str | None = None
+    note: str = ""
     lines: list[str] = field(default_factory=list)
+
+
+class Client(Protocol):
+    """Whoever works until it is told to stop."""
+
+    wire: Wire
+    stopping: bool
 
 
 class Run:
@@ -96,8 +104,13 @@ class Run:
             acknowledged=self.history.acknowledged_total,
             read=self.history.read_total,
             failure=failure,
+            note=self._note(),
             lines=list(world.trace.lines),
         )
+
+    def _note(self) -> str:
+        """What else there is to say of the run."""
+        return ""
 
     # -- the course of a run -------------------------------------------------------------------
 
@@ -107,8 +120,9 @@ class Run:
             machine.start()
         self.tasks.append(self.world.spawn(self.world.process("observer"), self._observe()))
         setup = self._wire("admin")
-        await self._in_client(setup, self._create_topic(setup))
-        self.admin = Admin(self.world, setup, self.world.random("admin"), TOPIC, PARTITIONS)
+        for name, partitions in self._topics().items():
+            await self._in_client(setup, self._create_topic(setup, name, partitions))
+        self.admin = Admin(self.world, setup, self.world.random("admin"), *self._administered())
         if self.nodes > 1:
             self.admin.add_node = self._add_node
         self._start_clients()
@@ -158,9 +172,9 @@ class Run:
                 "min.insync.replicas": "2",
                 "offsets.topic.replication.factor": "3",
             }
-        self._settings = settings
+        self._settings = settings | self._more_settings()
         for i in ids:
-            machine = self.world.add_machine(i, settings)
+            machine = self.world.add_machine(i, self._settings)
             machine.clock.skew_ms = rng.randint(-5_000, 5_000)
         self.plan = schedule(self.world.random("schedule"), ids, rng.randint(3, 8))
         self.weather = weather(self.world.random("weather"), ids)
@@ -168,6 +182,10 @@ class Run:
             self.world.trace.say("plan", str(episode))
         for episode in self.weather:
             self.world.trace.say("weather", str(episode))
+
+    def _more_settings(self) -> dict[str, str]:
+        """What nodes are told beside the usual."""
+        return {}
 
     def _add_node(self) -> None:
         """One more machine, whose node is a broker and an observer of the quorum."""
@@ -182,11 +200,19 @@ class Run:
     def _in_client(self, wire: Wire, work: Any) -> asyncio.Task[Any]:
         return self.world.spawn(self.world.process(wire.name), work)
 
-    async def _create_topic(self, wire: Wire) -> None:
+    def _topics(self) -> dict[str, int]:
+        """The topics to make, and how many partitions each has."""
+        return {TOPIC: PARTITIONS}
+
+    def _administered(self) -> tuple[str, int]:
+        """The topic that an operator changes now and then, and how many partitions it has."""
+        return TOPIC, PARTITIONS
+
+    async def _create_topic(self, wire: Wire, name: str, partitions: int) -> None:
         replicas = min(3, self.nodes)
         topic = CreatableTopic(
-            name=TOPIC,
-            num_partitions=PARTITIONS,
+            name=name,
+            num_partitions=partitions,
             replication_factor=replicas,
             configs=[CreatableTopicConfig(name="min.insync.replicas", value=str(min(2, replicas)))],
         )
@@ -264,7 +290,7 @@ class Run:
                     )
                 )
 
-    def _clients(self) -> list[Producer | Consumer | Member]:
+    def _clients(self) -> Sequence[Client]:
         return [*self.producers, *self.consumers, *self.members]
 
     # -- waiting and judging -------------------------------------------------------------------
@@ -304,6 +330,21 @@ class Run:
     async def _judge(self) -> None:
         """All is healed: writing and reading must work again, and everything must be there."""
         await self._recovered()
+        await self._at_work_again()
+        for client in self._clients():
+            client.stopping = True
+        await self._until(lambda: not self.observer.unequal(), self.observer.unequal, HEAL_S_MAX)
+        await self._until(
+            lambda: not self.observer.images_apart(), self.observer.images_apart, HEAL_S_MAX
+        )
+        self.observer.check_images()
+        self.observed = True
+        await asyncio.gather(*self.tasks)
+        self._check_running()
+        await self._verdict()
+
+    async def _at_work_again(self) -> None:
+        """Wait until all clients do what they came for."""
         before = {p: p.sent for p in self.producers}
         rounds = {m: m.rounds for m in self.members}
         await self._until(
@@ -316,19 +357,14 @@ class Run:
             "every member of a group to commit again",
             HEAL_S_MAX,
         )
-        for client in self._clients():
-            client.stopping = True
-        await self._until(lambda: not self.observer.unequal(), self.observer.unequal, HEAL_S_MAX)
-        await self._until(
-            lambda: not self.observer.images_apart(), self.observer.images_apart, HEAL_S_MAX
-        )
-        self.observer.check_images()
-        self.observed = True
-        await asyncio.gather(*self.tasks)
-        self._check_running()
+
+    async def _verdict(self) -> None:
+        """Nobody writes any more: read everything, and judge."""
         for consumer in self.consumers:
             await self._in_client(consumer.wire, self._read_all(consumer))
         self.history.check_complete()
+        # Sessions of members that have stopped end meanwhile, and that is written, too.
+        await self._until(lambda: not self.observer.unequal(), self.observer.unequal, HEAL_S_MAX)
         self.observer.check_replicas()
 
     async def _read_all(self, consumer: Consumer) -> None:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from .txn_mutants import TXN_MUTANTS
+
 ROOT = Path(__file__).resolve().parents[3]
-CLUSTERS, SINGLES = 50, 40
+CLUSTERS, SINGLES, TRANSACTIONAL = 50, 40, 20
 """Seeds of one test."""
-MINUTES_MAX = 1.5
+MINUTES_MAX, TRANSACTIONAL_MINUTES_MAX = 1.5, 0.6
 """Where the machine is slow, fewer seeds run."""
 FOUND_WITHIN_SEEDS = 60
 
@@ -43,10 +45,20 @@ def test_seeds(nodes: int, first: int, seeds: int) -> None:
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("nodes", "first"), [(3, TRANSACTIONAL * i) for i in range(3)] + [(1, 0)])
+def test_seeds_with_transactions(nodes: int, first: int) -> None:
+    seeds = TRANSACTIONAL if nodes > 1 else TRANSACTIONAL // 2
+    which = ("--nodes", str(nodes), "--from", str(first), "--seeds", str(seeds), "--transactions")
+    done = simulate(*which, "--minutes", str(TRANSACTIONAL_MINUTES_MAX))
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
 @pytest.mark.timeout(300)
-def test_a_seed_gives_the_same_run_twice() -> None:
+@pytest.mark.parametrize("how", [(), ("--transactions",)], ids=["plain", "transactions"])
+def test_a_seed_gives_the_same_run_twice(how: tuple[str, ...]) -> None:
     """Whatever the hashes of strings are."""
-    runs = [simulate("--seed", "8", "--any-hash", hash_seed=h) for h in ("1", "77")]
+    runs = [simulate("--seed", "8", "--any-hash", *how, hash_seed=h) for h in ("1", "77")]
     digests = [re.findall(r"digest ([0-9a-f]+)", run.stdout) for run in runs]
     assert digests[0] == digests[1] != [], runs[0].stdout + runs[1].stdout
 
@@ -59,12 +71,22 @@ def test_a_seed_gives_the_same_run_twice() -> None:
         ("forgetful-sequences", 1),
         ("watermark-of-the-leader-alone", 3),
         ("answers-before-commit", 3),
+        ("aborted-reads", 3),
+        ("precommitted-reads", 3),
+        ("stable-before-committed", 3),
+        ("torn-transactions", 3),
+        ("offsets-before-the-end", 3),
+        ("zombies-commit", 3),
+        ("zombies-write", 3),
+        ("markers-are-not-resumed", 3),
+        ("repeated-ends-end-the-next", 3),
+        ("leaders-alone-know-what-was-aborted", 3),
     ],
 )
 def test_a_bug_is_found(mutant: str, nodes: int) -> None:
     done = simulate(
         "--mutant", mutant, "--nodes", str(nodes), "--seeds", str(FOUND_WITHIN_SEEDS),
-        "--until-failure",
+        "--until-failure", *["--transactions"] * (mutant in TXN_MUTANTS),
     )  # fmt: skip
     assert done.returncode == 1, f"nobody noticed {mutant}"
     assert "FAILED: " in done.stdout

@@ -109,8 +109,10 @@ class Wire:
         return None if leader is None or leader.node_id < 0 else leader
 
     def forget(self, topic: str, partition: int) -> None:
-        """What is known of the leader is wrong."""
-        self.leaders.pop((topic, partition), None)
+        """What is known of the leader is wrong; older metadata is not taken for all that."""
+        known = self.leaders.get((topic, partition))
+        if known is not None:
+            self.leaders[topic, partition] = Leader(-1, known.epoch)
 
 
 async def pause(seconds: float) -> None:
