@@ -16,6 +16,7 @@ and again, and compares what came out with what went in.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import subprocess
@@ -146,7 +147,9 @@ def work(source: str, target: str, group: str, name: str) -> None:
     try:
         Worker(source, target, group, name).run(lambda: not stop_asked)
     except KafkaException as e:
-        sys.exit(f"{name} gives up, since another has taken its place or its work: {e.args[0]}")
+        reason = f"{name} gives up, since another has taken its place or its work: {e.args[0]}"
+        print(reason, file=sys.stderr, flush=True)
+        os._exit(1)  # there is nothing to hand over: do not wait for a group that has gone on
 
 
 def start(source: str, target: str, group: str, name: str) -> subprocess.Popen:

@@ -18,6 +18,7 @@ and again, and compares the balances with what was published.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sqlite3
@@ -168,7 +169,9 @@ def work(where: str, topic: str, group: str, name: str) -> None:
     try:
         Worker(database, topic, group, name).run(stop_asked)
     except KafkaException as e:
-        sys.exit(f"{name} gives up, since another has taken its place: {e.args[0]}")
+        reason = f"{name} gives up, since another has taken its place: {e.args[0]}"
+        print(reason, file=sys.stderr, flush=True)
+        os._exit(1)  # there is nothing to hand over: do not wait for a group that has gone on
 
 
 def show(where: str) -> None:
