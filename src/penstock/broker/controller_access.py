@@ -18,6 +18,7 @@ from penstock.broker.quorum_driver import QuorumDriver
 from penstock.client.connection import Address, response_type
 from penstock.client.errors import PeerError, PeerLost, PeerUnreachable
 from penstock.client.peers import Channel, Peers
+from penstock.metadata.broker_control import speaks_for
 from penstock.metadata.controller import Controller, Decision
 from penstock.net.connection import Connection
 from penstock.raft.types import NO_NODE
@@ -85,8 +86,11 @@ class ControllerAccess:
         active = driver.seat.active
         ended = None if active is None else active.ended_run(request)
         if ended is not None:
+            intact = speaks_for(request, ended)
             await self.submit(
-                lambda c: c.broker_unreachable(ended.id, ended.epoch, driver.now_ms())
+                lambda c: c.broker_unreachable(
+                    ended.id, ended.epoch, driver.now_ms(), intact=intact
+                )
             )
         self._heard(request.broker_id, connection)
         return await self.submit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
@@ -20,3 +21,5 @@ class LogEnvironment:
     clock: Clock = field(default_factory=SystemClock)
     rng: Rng = field(default_factory=SystemRng)
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS_DEFAULT
+    on_fsync_failed: Callable[[], None] = lambda: None
+    """Told when something that was written may be lost although the process goes on."""

@@ -455,6 +455,7 @@ class Log:
             # The kernel may have dropped the pages it could not write, and a later fsync would not
             # say so: only a start that reads everything again can tell what is there.
             self.health.fail_for_good(f"fsync failed: {task.error}")
+            self._env.on_fsync_failed()
             raise StorageError(f"{self.name} cannot be flushed: {task.error}")
         point = min(task.up_to_offset, self.log_end_offset)
         self.recovery_point = max(self.recovery_point, point)

@@ -86,8 +86,9 @@ class BrokerControl:
         """A broker that starts; `epoch` is the log offset that its record will have.
 
         The same incarnation, asking again, keeps its epoch and its state. A new one starts fenced,
-        leaves the in-sync sets and has to catch up; only a broker without peers leads at once, as
-        there is nobody whom it could be behind.
+        leaves the in-sync sets and has to catch up, unless its data is intact and it may be the
+        only member that is left; only a broker without peers leads at once, as there is nobody
+        whom it could be behind.
         """
         existing = self._image.brokers.get(request.broker_id)
         self._check_registration(request, existing, now_ms)
@@ -116,7 +117,7 @@ class BrokerControl:
             record.fenced = False
             changes = self._return(broker_of(record), restarted=True)
         else:
-            changes = self._leave(request.broker_id)
+            changes = self._leave(request.broker_id, intact=speaks_for(request, existing))
         records = [record, *changes]
         self._liveness.registered(request.broker_id, record.broker_epoch, now_ms)
         return records, record.broker_epoch
@@ -273,9 +274,11 @@ class BrokerControl:
 
     # -- coming and going ----------------------------------------------------------------------
 
-    def fence(self, broker_id: int) -> list[MetadataRecord]:
-        """The broker is not heard from, or has handed over and goes."""
-        return [self._change(broker_id, fenced=1), *self._leave(broker_id)]
+    def fence(self, broker_id: int, *, intact: bool = False) -> list[MetadataRecord]:
+        """The broker is not heard from, or has handed over and goes, or is known to have started
+        again with its data `intact`.
+        """
+        return [self._change(broker_id, fenced=1), *self._leave(broker_id, intact=intact)]
 
     def unfence(self, broker_id: int) -> list[MetadataRecord]:
         """The broker has caught up with the metadata and can serve."""
@@ -298,16 +301,27 @@ class BrokerControl:
             in_controlled_shutdown=in_controlled_shutdown,
         )
 
-    def _leave(self, broker_id: int) -> Iterator[MetadataRecord]:
+    def _leave(self, broker_id: int, *, intact: bool = False) -> Iterator[MetadataRecord]:
+        """The broker leads nothing any more and leaves the in-sync sets.
+
+        One that has started again with its data `intact` stays where this controller has heard
+        from no other member: after all nodes died at once the others may never come back.
+        """
         changes = PartitionChanges(
             self._image, self._unclean, leaving=broker_id, newcomers=self._liveness.newcomers()
         )
         for place in self._index.held_by(broker_id):
             if broker_id in place.partition.isr:
-                target = Target(isr=[b for b in place.partition.isr if b != broker_id])
+                others = [b for b in place.partition.isr if b != broker_id]
+                stays = intact and not any(map(self._heard_from, others))
+                target = None if stays else Target(isr=others)
                 record = changes.record(place, changes.usual(place.topic.name), target)
                 if record is not None:
                     yield record
+
+    def _heard_from(self, broker_id: int) -> bool:
+        broker = self._image.brokers.get(broker_id)
+        return broker is not None and self._liveness.heard_from(broker)
 
     def _return(self, broker: Broker, *, restarted: bool) -> Iterator[MetadataRecord]:
         """What a broker that comes alive leads; a restarted one begins anew what it led."""
@@ -322,6 +336,11 @@ class BrokerControl:
             for place in self._index.held_by(broker.id):
                 if place.partition.leader == broker.id:
                     yield _again(place)
+
+
+def speaks_for(request: BrokerRegistrationRequest, earlier: Broker | None) -> bool:
+    """Whether who registers has all that the `earlier` run of the broker had written."""
+    return earlier is not None and request.previous_broker_epoch == earlier.epoch
 
 
 def _again(place: Place) -> PartitionChangeRecord:

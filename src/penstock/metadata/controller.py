@@ -191,17 +191,18 @@ class Controller:
         return self._brokers.heartbeat(request, now_ms, next_offset)
 
     def broker_unreachable(
-        self, broker_id: int, broker_epoch: int, since_ms: int
+        self, broker_id: int, broker_epoch: int, since_ms: int, *, intact: bool = False
     ) -> Decision[bool]:
         """Nothing listens any more where the broker was, as was found out at `since_ms`: fences
-        it, unless it has been heard from since; answers whether it did.
+        it, unless it has been heard from since; answers whether it did. `intact`: it has started
+        again with all its data.
         """
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.epoch != broker_epoch or broker.fenced:
             return [], False
         if self._liveness.heard_from(broker) and self._liveness.last_heard_ms(broker) > since_ms:
             return [], False
-        return self._brokers.fence(broker_id), True
+        return self._brokers.fence(broker_id, intact=intact), True
 
     def unregister_broker(
         self, request: UnregisterBrokerRequest

@@ -34,6 +34,7 @@ from penstock.config.log_config import LogConfig
 from penstock.log.checkpoints import read_meta_properties
 from penstock.log.environment import LogEnvironment
 from penstock.log.manager import LogManager
+from penstock.log.run_claim import RunClaim, boot_id
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.net.server import NetLimits, Server
 from penstock.node.compaction import Compaction
@@ -60,12 +61,18 @@ METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
 class Node:
     def __init__(
-        self, config: BrokerConfig, clock: Clock | None = None, rng: Rng | None = None
+        self,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        boot: str | None = None,
     ) -> None:
+        """`boot` names the boot of the machine; by default as the system does."""
         self._config = config
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRng()
         self._settings = BrokerSettings.of(config)
+        self._claim = RunClaim(config.data_dir, boot_id() if boot is None else boot)
         self._servers: list[Server] = []
         self._http: HttpServer | None = None
         self._logs: LogManager | None = None
@@ -90,6 +97,7 @@ class Node:
         config, clock, rng = self._config, self._clock, self._rng
         env = LogEnvironment(clock=clock, rng=rng)
         env.producer_id_expiration_ms = config.producer_id_expiration_ms
+        env.on_fsync_failed = self._claim.withdraw
         logs = self._logs = LogManager(config.data_dir, self._topic_config, env)
         stored = read_meta_properties(config.data_dir)
         if stored is not None:
@@ -152,6 +160,7 @@ class Node:
             ],
             rack=config.broker_rack,
             log_dirs=[directory_id],
+            previous_broker_epoch=self._claim.intact_epoch(closed_cleanly=broker.logs.clean_start),
         )
         lifecycle = self._lifecycle = BrokerLifecycle(
             broker.controller,
@@ -161,6 +170,7 @@ class Node:
             broker.quorum.is_lost,
         )
         await lifecycle.register()
+        self._claim.begin(lifecycle.epoch)
         broker.quorum.metadata.on_committed(lifecycle.metadata_changed)
         broker.take_dynamic_settings()
         clear_strays(broker)

@@ -155,7 +155,7 @@ class Scenario:
         return [], []
 
     def do_register(self, broker: str, *options: str) -> Any:
-        """ID [rack=R] [run=N] [dir=N] [levels=LOW-HIGH] [cluster=C]"""
+        """ID [rack=R] [run=N] [dir=N] [levels=LOW-HIGH] [cluster=C] [intact]"""
         named = pairs(options)
         low, _, high = named.get("levels", "29-30").partition("-")
         levels = SUPPORTED_FEATURES | {METADATA_VERSION: (low, high)} if low else {}
@@ -175,6 +175,9 @@ class Scenario:
             rack=named.get("rack"),
             log_dirs=[number_id(int(d)) for d in named.get("dir", f"1{broker}").split(",") if d],
         )
+        known = self.image.brokers.get(int(broker))
+        if "intact" in options and known is not None:
+            request.previous_broker_epoch = known.epoch
         epoch = len(self.log)
         records, response = self.controller.register_broker(request, epoch, self.now_ms)
         return records, [f"epoch {response.broker_epoch}"]
@@ -203,13 +206,14 @@ class Scenario:
         return records, [", ".join([*words, *["may go"] * response.should_shut_down])]
 
     def do_unreachable(self, broker: str, *options: str) -> Any:
-        """ID [epoch=N] [since=MS]"""
+        """ID [epoch=N] [since=MS] [intact]"""
         named = pairs(options)
         known = self.image.brokers.get(int(broker))
         records, fenced = self.controller.broker_unreachable(
             int(broker),
             int(named.get("epoch", known.epoch if known else 0)),
             int(named.get("since", self.now_ms)),
+            intact="intact" in options,
         )
         return records, ["fenced" if fenced else "left alone"]
 

@@ -124,6 +124,7 @@ class Machine:
         self.serving = False
         self.failed: BaseException | None = None
         self._starts = 0
+        self._boots = 0
         self._graves: list[Any] = []
 
     @property
@@ -141,7 +142,8 @@ class Machine:
         self.world.network.powered(self.name, on=True)
         process = self.process = Process(f"{self.name}#{self._starts}", self.name)
         rng = SimRng(f"{self.world.seed}:{process.name}")
-        self.node = node = Node(broker_config(self.settings), self.clock, rng)
+        boot = f"{self.name}, boot {self._boots}"
+        self.node = node = Node(broker_config(self.settings), self.clock, rng, boot)
         self.serving = False
         self.world.trace.say(self.name, "starts")
         self.world.spawn(process, self._start(node, process))
@@ -176,6 +178,7 @@ class Machine:
             self.world.network.powered(self.name, on=False)
         self._gone(process, silently=power)
         if power:
+            self._boots += 1
             self.disk.lose_power()
 
     def _gone(self, process: Process, *, silently: bool) -> None:
