@@ -7,7 +7,7 @@ were never stored before.
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.api.shards import together
+from penstock.api.shards import given
 from penstock.api.transactions import to_shard
 from penstock.base.errors import ApiError
 from penstock.base.ids import TopicPartition
@@ -42,4 +42,4 @@ async def add_offsets_to_txn(
         AddPartitionsToTxnResponse,
         version=min(request.version, BROKERS_FROM - 1),
     )
-    return partitions_as_offsets((await together([answer]))[0])
+    return partitions_as_offsets(await given(answer))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from penstock.api.registry import Request, handler
-from penstock.api.shards import submit, together
+from penstock.api.shards import given, submit, together
 from penstock.api.transactions import to_shard
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
@@ -37,7 +37,7 @@ async def add_partitions_to_txn(
     version = request.version
     if version < BROKERS_FROM:
         (wanted,) = transactions(request.body, version)
-        return (await together([_add(broker, request, wanted, request.body)]))[0]
+        return await given(_add(broker, request, wanted, request.body))
     found = await together(
         _add(broker, request, wanted, AddPartitionsToTxnRequest(transactions=[wanted]))
         for wanted in request.body.transactions

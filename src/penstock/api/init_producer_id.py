@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.api.registry import Request, handler
-from penstock.api.shards import together
+from penstock.api.shards import given
 from penstock.api.transactions import to_shard
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.broker.broker import Broker
@@ -31,7 +31,7 @@ async def init_producer_id(
         # The coordinator cannot wait for one, and would send the client away.
         await broker.producer_ids.prepare(STOCK_WAIT_S)
         answer = to_shard(broker, request, body.transactional_id, body, InitProducerIdResponse)
-        return (await together([answer]))[0]
+        return await given(answer)
     try:
         producer_id = await broker.producer_ids.next()
     except ApiError as e:

@@ -40,10 +40,11 @@ def submit_everywhere(
 
 async def together(answers: Iterable[R | Awaitable[R]]) -> list[R]:
     """All the answers, in their order."""
-    return list(await asyncio.gather(*(_given(answer) for answer in answers)))
+    return list(await asyncio.gather(*(given(answer) for answer in answers)))
 
 
-async def _given(answer: R | Awaitable[R]) -> R:
+async def given(answer: R | Awaitable[R]) -> R:
+    """The answer, when it is there."""
     return await answer if inspect.isawaitable(answer) else answer
 
 

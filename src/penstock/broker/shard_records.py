@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from penstock.coordinator.effects import Effects, ProducerIdentity
+from penstock.coordinator.effects import Effects, EndTxnMarker, ProducerIdentity
 from penstock.log.log import Batch
 from penstock.wire import records as wire
 from penstock.wire.records import ControlType, Record, control_type, parse_header, read_records
@@ -26,22 +26,26 @@ LOAD_READ_BYTES: Final = 1024 * 1024
 
 def batch_of(effects: Effects, now_ms: int) -> Batch:
     """The one batch that `effects` asks to be appended."""
-    marker = effects.marker
-    if marker is not None:
-        data = wire.build_end_txn_marker(
-            wire.EndTxnMarker(marker.commit, marker.coordinator_epoch),
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            timestamp=now_ms,
-        )
-    else:
-        producer = effects.producer or ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-        data = wire.build_batch(
-            [Record(0, now_ms, key, value, ()) for key, value in effects.records],
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            transactional=effects.producer is not None,
-        )
+    if effects.marker is not None:
+        return marker_batch(effects.marker, now_ms)
+    producer = effects.producer or ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    data = wire.build_batch(
+        [Record(0, now_ms, key, value, ()) for key, value in effects.records],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        transactional=effects.producer is not None,
+    )
+    return Batch(parse_header(data), data)
+
+
+def marker_batch(marker: EndTxnMarker, now_ms: int) -> Batch:
+    """The control batch that ends a transaction in a partition."""
+    data = wire.build_end_txn_marker(
+        wire.EndTxnMarker(marker.commit, marker.coordinator_epoch),
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        timestamp=now_ms,
+    )
     return Batch(parse_header(data), data)
 
 

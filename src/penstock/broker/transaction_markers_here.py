@@ -19,11 +19,10 @@ from penstock.base.clock import Clock
 from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
 from penstock.broker.partition import ACKS_ALL, Partition
 from penstock.broker.replica_manager import ReplicaManager
+from penstock.broker.shard_records import marker_batch
 from penstock.coordinator.effects import EndTxnMarker
-from penstock.log.log import Batch
 from penstock.log.producer_state import AppendOrigin
 from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.wire import records as wire
 from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -162,13 +161,7 @@ class MarkersHere:
             marker.transaction_version,
         )
         now_ms = self._clock.now_ms()
-        data = wire.build_end_txn_marker(
-            wire.EndTxnMarker(marker.commit, marker.coordinator_epoch),
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            timestamp=now_ms,
-        )
-        batch = Batch(wire.parse_header(data), data)
+        batch = marker_batch(marker, now_ms)
         info = log.stage([batch], partition.leader_epoch, now_ms, AppendOrigin.COORDINATOR)
         return _Append(partition, info.last_offset + 1)
 
