@@ -1,0 +1,176 @@
+"""What a query asks of the sink: options, columns, and how they are named in transactions.
+
+Duty: the sink's own table of options, the check of a query's columns, and the names of
+transactional ids. Spark's own Kafka sink has the same columns and the options `topic` and
+`kafka.*`; the others are new, since that sink knows no transactions.
+
+A task's transactional id is `PREFIX-QUERY-TASK`. For a stream QUERY is the id that lies in the
+checkpoint, so that a restarted query finds its own transactions again; for a batch it is `txnAppId`
+or, without it, chance.
+
+Limits: transactions need plain connections (`kafka.security.protocol` PLAINTEXT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from penstock.spark.errors import OptionError, SparkError
+from penstock.spark.options import Options
+from penstock.wire.compression import Compression
+
+SINK_OPTIONS: Final[dict[str, str]] = {
+    "topic": "the topic of all rows; else the column topic says it for each",
+    "delivery": "exactly-once or at-least-once",
+    "transactionalIdPrefix": "what the names of transactions begin with",
+    "txnAppId": "of a batch: rows of the same txnAppId and txnVersion are written once",
+    "txnVersion": "of a batch: a number that rises with each batch of a txnAppId",
+    "checkpointLocation": "where Spark keeps a stream's progress",
+    "path": "not used; Spark may give it",
+}
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+PREFIX: Final = "penstock-spark"
+TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""The largest that brokers allow by default: a task's transaction stays open until the last task of
+the batch is done and the driver commits.
+"""
+SETTLE_MS: Final = 120_000
+"""How long an election or a restart of a broker may take; Kafka's delivery.timeout.ms."""
+
+CLIENT_SETTINGS: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "compression.type",
+        "transaction.timeout.ms",
+        "delivery.timeout.ms",
+        "security.protocol",
+    }
+)
+"""The kafka.* options that the sink follows."""
+
+_NAMES = {name.lower(): name for name in SINK_OPTIONS}
+_TEXT = (StringType, BinaryType)
+_COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
+    "topic": ((StringType,), "string"),
+    "key": (_TEXT, "string or binary"),
+    "value": (_TEXT, "string or binary"),
+    "partition": ((IntegerType,), "int"),
+    "headers": ((ArrayType,), "array<struct<key:string,value:binary>>"),
+}
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """The options of a query that writes."""
+
+    bootstrap: str
+    topic: str | None
+    exactly_once: bool
+    prefix: str
+    app_id: str | None
+    app_version: int | None
+    compression: Compression
+    transaction_timeout_ms: int
+    settle_s: float
+
+    def transactional_id(self, query: str, task: int) -> str:
+        return f"{self.prefix}-{query}-{task}"
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options, checked as far as they can be without a cluster."""
+    options = Options(given, _NAMES)
+    kafka = options.kafka
+    _check_client_settings(kafka)
+    app_id, app_version = options.get("txnAppId"), options.whole_number("txnVersion", least=0)
+    if (app_id is None) != (app_version is None):
+        raise OptionError("options txnAppId and txnVersion go together: give both or none")
+    delivery = options.one_of("delivery", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
+    timeout_ms = _milliseconds(kafka, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+    return SinkOptions(
+        bootstrap=kafka["bootstrap.servers"],
+        topic=options.get("topic"),
+        exactly_once=delivery == EXACTLY_ONCE,
+        prefix=options.get("transactionalIdPrefix") or PREFIX,
+        app_id=app_id,
+        app_version=app_version,
+        compression=_compression(kafka.get("compression.type", "none")),
+        transaction_timeout_ms=timeout_ms,
+        settle_s=_milliseconds(kafka, "delivery.timeout.ms", SETTLE_MS) / 1000,
+    )
+
+
+def _check_client_settings(kafka: Mapping[str, str]) -> None:
+    unknown = sorted(kafka.keys() - CLIENT_SETTINGS)
+    if unknown:
+        raise OptionError(
+            f"the sink does not know kafka.{unknown[0]}; it follows"
+            f" {', '.join('kafka.' + name for name in sorted(CLIENT_SETTINGS))}"
+        )
+    protocol = kafka.get("security.protocol", "PLAINTEXT")
+    if protocol.upper() != "PLAINTEXT":
+        raise OptionError(
+            f"option kafka.security.protocol is {protocol}: the sink writes through plain"
+            " connections only; give it a listener with PLAINTEXT"
+        )
+
+
+def _milliseconds(kafka: Mapping[str, str], name: str, default: int) -> int:
+    text = kafka.get(name, str(default)).strip()
+    if not text.isdecimal() or not 0 < int(text) < 2**31:
+        raise OptionError(f"option kafka.{name} must be milliseconds, not {text!r}")
+    return int(text)
+
+
+def _compression(text: str) -> Compression:
+    try:
+        return Compression[text.strip().upper()]
+    except KeyError:
+        names = ", ".join(kind.name.lower() for kind in Compression)
+        raise OptionError(
+            f"option kafka.compression.type must be one of {names}, not {text!r}"
+        ) from None
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Refuses a query whose rows cannot be written; columns of other names are not looked at."""
+    found = {field.name: field for field in schema.fields}
+    if "value" not in found:
+        raise SparkError(
+            "there is no column 'value' to write: the sink takes value (string or binary), and if"
+            f" there are any key, topic, partition and headers; the query has"
+            f" {', '.join(found) or 'no columns'}"
+        )
+    if options.topic is None and "topic" not in found:
+        raise OptionError("give the option topic, or the rows a column 'topic'")
+    for name, (kinds, wanted) in _COLUMNS.items():
+        field = found.get(name)
+        if field is not None and not (isinstance(field.dataType, kinds) and _is_whole(field)):
+            raise SparkError(
+                f"column {name!r} is {field.dataType.simpleString()}, the sink wants {wanted}:"
+                f" cast it"
+            )
+
+
+def _is_whole(field: StructField) -> bool:
+    """Whether an array is one of headers; anything else is what its type says."""
+    if not isinstance(field.dataType, ArrayType):
+        return True
+    element = field.dataType.elementType
+    if not isinstance(element, StructType):
+        return False
+    kinds = [(inner.name, type(inner.dataType)) for inner in element.fields]
+    return kinds == [("key", StringType), ("value", BinaryType)]
