@@ -124,5 +124,5 @@ $(INSTALLED): pyproject.toml constraints.txt | $(MADE)
 
 $(INSTALLED_DEV): pyproject.toml constraints.txt | $(MADE)
 	@echo 'Installing Penstock and what its tests need into .venv'
-	@$(PIP_INSTALL) -e '.[dev]'
+	@$(PIP_INSTALL) -e '.[dev,spark]'
 	@touch $(INSTALLED) $@
