@@ -33,6 +33,8 @@ from penstock.wire.messages.metadata import (
 from penstock.wire.schema import Message
 
 CLIENT_ID: Final = "penstock-spark"
+PRODUCER_CLIENT_ID: Final = "penstock-spark-producer"
+"""Rows have connections of their own: other questions are asked while rows are on their way."""
 RETRY_S: Final = 0.02
 RETRY_S_MAX: Final = 0.5
 METADATA_VERSION: Final = 9
@@ -84,7 +86,7 @@ class Brokers:
     def __init__(self, bootstrap: str, settle_s: float) -> None:
         self.settle_s = settle_s
         self._bootstrap = parse_addresses(bootstrap)
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[tuple[Address, str], Connection] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._leaders: dict[str, Leaders] = {}
 
@@ -96,15 +98,15 @@ class Brokers:
             give_back(connection)
         self._connections.clear()
 
-    def connection(self, address: Address) -> Connection:
-        found = self._connections.get(address)
+    def connection(self, address: Address, client_id: str = CLIENT_ID) -> Connection:
+        found = self._connections.get((address, client_id))
         if found is None:
-            found = self._connections[address] = take(address, CLIENT_ID)
+            found = self._connections[address, client_id] = take(address, client_id)
         return found
 
-    def drop(self, address: Address) -> None:
+    def drop(self, address: Address, client_id: str = CLIENT_ID) -> None:
         """Forget a connection that failed."""
-        if (connection := self._connections.pop(address, None)) is not None:
+        if (connection := self._connections.pop((address, client_id), None)) is not None:
             with contextlib.suppress(OSError):
                 connection.close()
 
@@ -182,7 +184,8 @@ class Brokers:
         patience = Patience(self.settle_s)
         while True:
             why = ""
-            for address in [*self._connections, *self._bootstrap]:
+            connected = [a for a, client_id in self._connections if client_id == CLIENT_ID]
+            for address in [*connected, *self._bootstrap]:
                 try:
                     return self.connection(address).call(request, answer, version)
                 except OSError as e:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.spark.brokers import Brokers, Patience
+from penstock.spark.brokers import PRODUCER_CLIENT_ID, Brokers, Patience
 from penstock.spark.connection import Address, Connection
 from penstock.spark.encoding import Rows, Stamp, encode, payload_bytes
 from penstock.spark.errors import ClusterError, SparkError
@@ -147,13 +147,15 @@ class Producer:
         self.finish()
         for address, (mine, request) in requests.items():
             try:
-                connection = self._brokers.connection(address)
+                connection = self._brokers.connection(address, PRODUCER_CLIENT_ID)
                 connection.send(request, PRODUCE_VERSION)
             except OSError:
-                self._brokers.drop(address)
+                self._brokers.drop(address, PRODUCER_CLIENT_ID)
                 homeless += mine
             else:
                 self._on_their_way.append((address, connection, mine))
+        if homeless:
+            self.finish()  # a leader may be the same as another's
         for batch in homeless:
             self._insist(batch, ErrorCode.LEADER_NOT_AVAILABLE)
 
@@ -164,7 +166,7 @@ class Producer:
         try:
             answer = connection.receive(ProduceResponse, PRODUCE_VERSION)
         except OSError:
-            self._brokers.drop(address)
+            self._brokers.drop(address, PRODUCER_CLIENT_ID)
             return [(batch, ErrorCode.NETWORK_EXCEPTION) for batch in batches]
         codes = {
             (topic.name, partition.index): ErrorCode(partition.error_code)
@@ -202,10 +204,10 @@ class Producer:
 
     def _try(self, leader: Address, batch: Batch) -> ErrorCode:
         try:
-            connection = self._brokers.connection(leader)
+            connection = self._brokers.connection(leader, PRODUCER_CLIENT_ID)
             connection.send(self._request([batch]), PRODUCE_VERSION)
         except OSError:
-            self._brokers.drop(leader)
+            self._brokers.drop(leader, PRODUCER_CLIENT_ID)
             return ErrorCode.NETWORK_EXCEPTION
         again = self._receive(leader, connection, [batch])
         return again[0][1] if again else ErrorCode.NONE

@@ -112,12 +112,14 @@ def begin(brokers: Brokers, transactional_id: str | None, timeout_ms: int) -> Id
     return Identity(transactional_id, answer.producer_id, answer.producer_epoch)
 
 
-def read_marker(brokers: Brokers, transactional_id: str) -> Marker | None:
-    """The marker of the last committed transaction, if there is one."""
+def read_marker(brokers: Brokers, transactional_id: str, *, stable: bool = True) -> Marker | None:
+    """The marker of the last committed transaction, if there is one; `stable` waits for the end of
+    one that is open.
+    """
     answer = brokers.ask_coordinator(
         GROUP,
         transactional_id,
-        OffsetFetchRequest(group_id=transactional_id, topics=None, require_stable=True),
+        OffsetFetchRequest(group_id=transactional_id, topics=None, require_stable=stable),
         OffsetFetchResponse,
         OFFSET_FETCH_VERSION,
         lambda got: [got.error_code, *(p.error_code for t in got.topics for p in t.partitions)],
@@ -239,8 +241,9 @@ def commit(brokers: Brokers, prepared: Prepared) -> None:
     if code not in _OVER:
         raise ClusterError(f"the transaction of {name!r} is not committed: {code.name}")
     if prepared.batch_id is not None:
-        # The id has a new owner, perhaps since this very transaction was committed before.
-        marker = read_marker(brokers, name)
+        # The id has a new owner, perhaps since this very transaction was committed before. The
+        # owner's own transaction may be open, and is no matter.
+        marker = read_marker(brokers, name, stable=False)
         if marker is not None and marker.batch_id >= prepared.batch_id:
             return
     raise fenced(name, code)
