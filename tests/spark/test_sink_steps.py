@@ -2,8 +2,8 @@
 as Spark runs them, against a real node.
 
 A step is a request. The query dies before it is sent, or when it was sent and its answer is not
-read. Then it is started again as Spark does: the batch that is not known to be committed is repeated
-as a whole. Each row must be there once.
+read. Then it is started again as Spark does: the batch that is not known to be committed is
+repeated as a whole. Each row must be there once.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def test_of_two_attempts_of_a_task_the_later_one_counts(
     work = Work("speculative", 0, 0)
     slow = run_task(options, work, chunk([b"a"]))
     quick = run_task(options, work, chunk([b"a"]))
-    with pytest.raises(Fenced, match="spark.speculation"):
+    with pytest.raises(Fenced, match=r"spark\.speculation"):
         commit_all(options, [slow])
     commit_all(options, [quick])
     commit_all(options, [slow])  # the marker says that its rows are there

@@ -18,8 +18,8 @@ from .waiting import CALL_SECONDS_MAX
 
 
 def committed(broker: BrokerProcess, topic: str) -> list[Message]:
-    """Every message of a topic up to its last stable offset. An open transaction ends the reading of
-    its partition, so what it holds back is missed by whoever counts.
+    """Every message of a topic up to its last stable offset. An open transaction ends the reading
+    of its partition, so what it holds back is missed by whoever counts.
     """
     client = consumer(broker, isolation_level="read_committed", enable_partition_eof=True)
     places = admin(broker).list_topics(topic).topics[topic].partitions

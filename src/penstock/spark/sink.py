@@ -60,6 +60,22 @@ CLIENT_SETTINGS: Final = frozenset(
     }
 )
 """The kafka.* options that the sink follows."""
+TUNING_SETTINGS: Final = frozenset(
+    {
+        "batch.size",
+        "buffer.memory",
+        "client.id",
+        "linger.ms",
+        "max.in.flight.requests.per.connection",
+        "retries",
+        "retry.backoff.ms",
+    }
+)
+"""kafka.* options that queries for Spark's own sink may carry, and that change nothing in what is
+written: Spark's Arrow batches decide how much is sent at once.
+"""
+ALWAYS: Final = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
+"""kafka.* options that may be given, but only as they are anyway."""
 
 _NAMES = {name.lower(): name for name in SINK_OPTIONS}
 _TEXT = (StringType, BinaryType)
@@ -114,7 +130,12 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _check_client_settings(kafka: Mapping[str, str]) -> None:
-    unknown = sorted(kafka.keys() - CLIENT_SETTINGS)
+    for name, allowed in ALWAYS.items():
+        if kafka.get(name, allowed[0]).strip().lower() not in allowed:
+            raise OptionError(
+                f"option kafka.{name} is {kafka[name]}: the sink always writes with {allowed[0]}"
+            )
+    unknown = sorted(kafka.keys() - CLIENT_SETTINGS - TUNING_SETTINGS - ALWAYS.keys())
     if unknown:
         raise OptionError(
             f"the sink does not know kafka.{unknown[0]}; it follows"

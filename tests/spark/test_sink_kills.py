@@ -1,0 +1,110 @@
+"""A stream from topic to topic whose Python workers, and whose whole Spark with its driver, are
+killed at every step of the sink: the output holds each row once.
+
+What dies is a real process of a real Spark, by SIGKILL, in a driver program of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from support.helpers import TopicMaker, make_topic, produce_all, producer
+from support.process import BrokerProcess
+from support.spark_sink import values
+from support.spark_sink_faults import Fault, Place
+
+TESTS = Path(__file__).resolve().parents[1]
+ROWS = 100
+DRIVER_SECONDS_MAX = 240
+
+WORKER_FAULTS = [
+    Fault(request, sent=sent)
+    for request in ("InitProducerId", "OffsetFetch", "AddPartitionsToTxn", "Produce")
+    for sent in (False, True)
+] + [Fault("AddOffsetsToTxn"), Fault("TxnOffsetCommit"), Fault("TxnOffsetCommit", sent=True)]
+RESTART_FAULTS = [
+    Fault("EndTxn", whole_spark=True),
+    Fault("EndTxn", count=2, whole_spark=True),
+    Fault("EndTxn", count=2, sent=True, whole_spark=True),
+    Fault("Produce", sent=True, whole_spark=True),
+    Fault("TxnOffsetCommit", sent=True, whole_spark=True),
+    # Spark does not repeat a commit whose worker has died: it aborts, and the query fails.
+    Fault("EndTxn", sent=True),
+]
+"""Each strikes the query that the one before has left behind."""
+
+
+class Driver:
+    """Runs the driver program again and again in one folder."""
+
+    def __init__(self, node: BrokerProcess, folder: Path, source: str) -> None:
+        self.node, self.folder, self.source = node, folder, source
+        self.place = Place(folder)
+
+    def run(self, target: str, *faults: str) -> subprocess.CompletedProcess[str]:
+        paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+        return subprocess.run(
+            [
+                *(sys.executable, "-m", "support.spark_sink_driver"),
+                *(self.node.bootstrap, self.source, target, str(self.folder / "checkpoint")),
+                *faults,
+            ],
+            env=os.environ | {"PYTHONPATH": paths, "MORTAL_SINK_FOLDER": str(self.folder)},
+            capture_output=True,
+            text=True,
+            timeout=DRIVER_SECONDS_MAX,
+            check=False,
+        )
+
+
+@pytest.fixture
+def driver(node: BrokerProcess, topic: TopicMaker, tmp_path: Path) -> Driver:
+    name = topic(partitions=2)
+    messages = [{"value": value, "partition": i % 2} for i, value in enumerate(sorted(rows()))]
+    produce_all(producer(node), name, messages)
+    return Driver(node, tmp_path, name)
+
+
+def rows() -> set[bytes]:
+    return {b"row %03d" % i for i in range(ROWS)}
+
+
+def assert_each_once(found: Counter[bytes], what: object) -> None:
+    missing, doubled = rows() - set(found), [v for v, n in found.items() if n > 1]
+    assert (missing, doubled) == (set(), []), what
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_workers_killed_at_every_step(
+    driver: Driver, node: BrokerProcess, topic: TopicMaker
+) -> None:
+    target = topic(partitions=2)
+    names = [make_topic(node, f"{target}-{i}", 2) for i in range(len(WORKER_FAULTS))]
+    ran = driver.run(target, *(msgspec.json.encode(fault).decode() for fault in WORKER_FAULTS))
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
+    for name, fault in zip(names, WORKER_FAULTS, strict=True):
+        assert_each_once(values(node, name), fault)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_driver_killed_at_every_step(
+    driver: Driver, node: BrokerProcess, topic: TopicMaker
+) -> None:
+    target = topic(partitions=2)
+    for fault in RESTART_FAULTS:
+        driver.place.order(fault)
+        ran = driver.run(target)
+        assert driver.place.happened(), f"{fault} did not happen:\n{ran.stderr}"
+        assert ran.returncode != 0
+    ran = driver.run(target)
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
+    assert_each_once(values(node, target), "after all")

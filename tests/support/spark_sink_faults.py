@@ -1,0 +1,113 @@
+"""The sink with a death in it: a data source that kills its Python worker, or all of Spark, at one
+request.
+
+`Fault` says where; it is read from a file that exists once, so that what Spark repeats gets
+through. Only the counting of requests is added: everything else is the sink as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.spark import connection
+from penstock.spark.source import PenstockSource
+from penstock.spark.stream_writer import StreamWriter
+
+
+class Fault(msgspec.Struct):
+    """Dies at the `count`-th `request` (a message's class without "Request"), before it is sent or
+    after; with it goes all of Spark, or only the Python worker.
+    """
+
+    request: str
+    count: int = 1
+    sent: bool = False
+    whole_spark: bool = False
+
+
+class Place:
+    """The folder where the test and the processes of Spark meet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.fault = folder / "fault.json"
+        self.taken = folder / "fault.taken"
+        self.jvm = folder / "jvm.pid"
+
+    def order(self, fault: Fault) -> None:
+        self.taken.unlink(missing_ok=True)
+        self.fault.write_bytes(msgspec.json.encode(fault))
+
+    def happened(self) -> bool:
+        return self.taken.exists()
+
+    def peek(self) -> Fault | None:
+        try:
+            return msgspec.json.decode(self.fault.read_bytes(), type=Fault)
+        except FileNotFoundError:
+            return None
+
+    def die(self, fault: Fault) -> None:
+        """Only one process takes the fault; it does not come back from here."""
+        try:
+            self.fault.rename(self.taken)
+        except FileNotFoundError:
+            return
+        if fault.whole_spark:
+            os.kill(int(self.jvm.read_text()), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def with_fault(place: Place, work: Callable[[], Any]) -> Any:
+    """Does `work`; the requests that it sends may be its last."""
+    fault = place.peek()
+    if fault is None:
+        return work()
+    send = connection.Connection.send
+    seen = 0
+
+    def counted(self: connection.Connection, request: Any, version: int) -> None:
+        nonlocal seen
+        here = type(request).__name__ == f"{fault.request}Request"
+        seen += here
+        if here and seen == fault.count and not fault.sent:
+            place.die(fault)
+        send(self, request, version)
+        if here and seen == fault.count and fault.sent:
+            place.die(fault)
+
+    connection.Connection.send = counted  # type: ignore[method-assign]
+    try:
+        return work()
+    finally:
+        connection.Connection.send = send  # type: ignore[method-assign]
+
+
+class MortalWriter(StreamWriter):
+    place: Place
+
+    def write(self, iterator: Iterator[Any]) -> Any:
+        return with_fault(self.place, lambda: super(MortalWriter, self).write(iterator))
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        with_fault(self.place, lambda: super(MortalWriter, self).commit(messages, batchId))
+
+
+class MortalSink(PenstockSource):
+    """The sink, found as `penstock_mortal`; its folder is in the environment."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock_mortal"
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> MortalWriter:  # noqa: N802
+        found = super().streamWriter(schema, overwrite)
+        assert isinstance(found, StreamWriter)
+        writer = MortalWriter(found._options)
+        writer.place = Place(Path(os.environ["MORTAL_SINK_FOLDER"]))
+        return writer
