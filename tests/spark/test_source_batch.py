@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from penstock.spark import fetch
 from penstock.spark.consume import consume_range
+from penstock.spark.errors import ClusterError, DataLossError
 from penstock.spark.fetch import Range, Reading, read_range
 from support.helpers import TopicMaker, admin, produce_all, producer
-from support.process import BrokerProcess
+from support.process import BrokerProcess, free_port
 from support.spark_source import batch, fill, fill_numbers, places
 
 if TYPE_CHECKING:
@@ -239,6 +241,24 @@ def test_records_that_go_after_the_query_was_planned(
     with pytest.raises(Exception, match=f"topic {name} partition 0: offsets 5 to 7 are gone"):
         offsets(Reading(node.bootstrap))
     assert offsets(Reading(node.bootstrap, fail_on_data_loss=False)) == [8, 9, 10, 11]
+
+
+def test_a_topic_that_goes_after_the_query_was_planned(
+    node: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "UNKNOWN_S_MAX", 0.3)
+    wanted = Range("never-was", 0, 5, 12)
+    with pytest.raises(DataLossError, match=r"offsets 5 to 11 are gone \(the topic does not exist"):
+        list(read_range(wanted, Reading(node.bootstrap)))
+    assert list(read_range(wanted, Reading(node.bootstrap, fail_on_data_loss=False))) == []
+
+
+def test_a_cluster_that_does_not_answer() -> None:
+    how = Reading(f"127.0.0.1:{free_port()}", poll_timeout_s=0.3)
+    with pytest.raises(
+        ClusterError, match=r"topic t partition 3 from offset 5: .*onnection refused"
+    ):
+        list(read_range(Range("t", 3, 5, 12), how))
 
 
 def test_both_ways_of_reading_give_the_same(node: BrokerProcess, topic: TopicMaker) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -13,75 +13,17 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from support.helpers import TopicMaker, admin, make_topic
 from support.process import BrokerProcess
-from support.spark_source import fill, fill_numbers, stream
+from support.spark_source import ENDS_S_MAX, Place, Streams, fill, fill_numbers
 from support.waiting import eventually
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
-
-ENDS_S_MAX = 60
-Place = tuple[int, int]
-
-
-class Sunk:
-    """What a stream has handed to its sink, batch by batch; fails in the batch it is told to."""
-
-    def __init__(self) -> None:
-        self.batches: dict[int, list[Place]] = {}
-        self.fail_in: int | None = None
-
-    def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        rows = frame.select("partition", "offset").collect()
-        if batch_id == self.fail_in:
-            raise RuntimeError("told to fail")
-        self.batches[batch_id] = sorted((row["partition"], row["offset"]) for row in rows)
-
-    @property
-    def places(self) -> list[Place]:
-        return sorted(place for found in self.batches.values() for place in found)
-
-    @property
-    def sizes(self) -> list[int]:
-        return [len(self.batches[n]) for n in sorted(self.batches) if self.batches[n]]
-
-
-class Streams:
-    """Queries of one test, with one checkpoint; `run` reads all that is there and stops."""
-
-    def __init__(self, spark: SparkSession, node: BrokerProcess, checkpoint: Path) -> None:
-        self._spark, self._node, self._checkpoint = spark, node, checkpoint
-        self.sunk = Sunk()
-        self.started: list[StreamingQuery] = []
-
-    def start(self, *, available_now: bool = False, **options: Any) -> StreamingQuery:
-        frame = stream(self._spark, self._node, **options)
-        writer = frame.writeStream.foreachBatch(self.sunk).option(
-            "checkpointLocation", str(self._checkpoint)
-        )
-        if available_now:
-            writer = writer.trigger(availableNow=True)
-        query = writer.start()
-        self.started.append(query)
-        return query
-
-    def run(self, **options: Any) -> StreamingQuery:
-        query = self.start(available_now=True, **options)
-        assert query.awaitTermination(ENDS_S_MAX), "the query did not end"
-        return query
-
-    def error(self, **options: Any) -> str:
-        with pytest.raises(Exception) as failed:  # noqa: PT011  # Spark has several kinds of them
-            self.run(**options)
-        return str(failed.value)
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
-def streams(spark: SparkSession, node: BrokerProcess, tmp_path: Path) -> Any:
-    made = Streams(spark, node, tmp_path / "checkpoint")
-    yield made
-    for query in made.started:
-        query.stop()
+def streams(spark: SparkSession, node: BrokerProcess, tmp_path: Path) -> Iterator[Streams]:
+    with Streams(spark, node, tmp_path / "checkpoint") as made:
+        yield made
 
 
 def everything(partitions: int, count: int) -> list[Place]:
@@ -251,6 +193,20 @@ def test_a_topic_that_was_made_anew(
     assert sorted(streams.sunk.batches[1]) == [(0, n) for n in range(4)]
 
 
+def test_a_topic_that_was_deleted(streams: Streams, node: BrokerProcess, topic: TopicMaker) -> None:
+    kept, gone = topic(), topic()
+    options = {"subscribe": f"{kept},{gone}", "startingOffsets": "earliest"}
+    for name in (kept, gone):
+        fill_numbers(node, name, 1, 3)
+    streams.run(**options)
+    for future in admin(node).delete_topics([gone]).values():
+        future.result(10)
+    fill_numbers(node, kept, 1, 2)
+    assert f"topic {gone} partition 0 does not exist any more" in streams.error(**options)
+    streams.run(**options, failOnDataLoss="false")
+    assert streams.sunk.batches[1] == [(0, 3), (0, 4)]
+
+
 def test_a_checkpoint_of_another_topic(
     streams: Streams, node: BrokerProcess, topic: TopicMaker
 ) -> None:
@@ -269,17 +225,14 @@ def test_a_broker_that_goes_away_in_the_middle(
     node = fresh_node()
     name = TopicMaker(node, lambda: "t")()
     fill_numbers(node, name, 1, 50)
-    streams = Streams(spark, node, tmp_path / "checkpoint")
-    query = streams.start(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger=10)
-    eventually(lambda: len(streams.sunk.places) >= 20, ENDS_S_MAX)
-    node.kill()
-    node.start()
-    fill_numbers(node, name, 1, 30)
-    try:
-        eventually(lambda: len(streams.sunk.places) == 80, ENDS_S_MAX)
-    finally:
-        query.stop()
-    assert streams.sunk.places == everything(1, 80)
+    with Streams(spark, node, tmp_path / "checkpoint") as streams:
+        streams.start(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger=10)
+        eventually(lambda: len(streams.sunk.places) >= 20, ENDS_S_MAX)
+        node.kill()
+        node.start()
+        fill_numbers(node, name, 1, 30)
+        eventually(lambda: len(streams.sunk.places) >= 80, ENDS_S_MAX)
+        assert streams.sunk.places == everything(1, 80)
 
 
 def test_bounds_of_a_stream(streams: Streams, node: BrokerProcess, topic: TopicMaker) -> None:

@@ -47,6 +47,8 @@ CLIENT_ID = "penstock-spark"
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 FETCH_WAIT_MS = 500
 RETRY_PAUSE_S = 0.1
+UNKNOWN_S_MAX = 5.0
+"""How long brokers may not know a topic, as one that has just started may, before it is gone."""
 FETCH_VERSION = 11
 """The last that is not flexible and names topics by name; Kafka serves it since 2.3."""
 METADATA_VERSION = 7
@@ -93,13 +95,17 @@ class _Moved(Exception):
     """The partition is elsewhere, or nowhere for the moment."""
 
 
+class _Unknown(_Moved):
+    """A broker that should know does not know the topic or the partition."""
+
+
 class _RangeReader:
     def __init__(self, wanted: Range, how: Reading) -> None:
         self._range = wanted
         self._how = how
         self._next = wanted.start
         self._connection: Connection | None = None
-        self._progress_s = time.monotonic()
+        self._progress_s = self._known_s = time.monotonic()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         while self._next < self._range.end:
@@ -107,6 +113,8 @@ class _RangeReader:
                 yield from self._batches_of_answer(self._ask())
             except (OSError, _Moved) as e:
                 self._start_again(e)
+            else:
+                self._known_s = time.monotonic()
 
     def _ask(self) -> PartitionData:
         """The answer about the next offset; the question may have been sent before."""
@@ -216,7 +224,7 @@ class _RangeReader:
     # -- where the leader is -------------------------------------------------------------------
 
     def _leader(self) -> Address:
-        why = "no server answered"
+        why: Exception = _Moved("no server answered")
         for address in parse_addresses(self._how.bootstrap):
             try:
                 connection = take(address, self._how.client_id)
@@ -229,28 +237,32 @@ class _RangeReader:
                     raise
                 give_back(connection)
             except OSError as e:
-                why = f"{address[0]}:{address[1]}: {e.strerror or e}"
+                why = _Moved(f"{address[0]}:{address[1]}: {e.strerror or e}")
                 continue
-            found = self._leader_in(answer)
-            if isinstance(found, tuple):
-                return found
-            why = found
-        raise _Moved(why)
+            return self._leader_in(answer)
+        raise why
 
-    def _leader_in(self, answer: MetadataResponse) -> Address | str:
-        """The leader's address, or why there is none."""
+    def _leader_in(self, answer: MetadataResponse) -> Address:
         topic = answer.topics[0]
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise _Unknown("the topic does not exist")
         if topic.error_code:
-            return ErrorCode(topic.error_code).name
+            raise _Moved(ErrorCode(topic.error_code).name)
         brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
         for partition in topic.partitions:
             if partition.partition_index == self._range.partition:
-                leader = brokers.get(partition.leader_id)
-                return leader or ErrorCode(partition.error_code).name
-        return "the topic has no such partition"
+                if leader := brokers.get(partition.leader_id):
+                    return leader
+                raise _Moved(ErrorCode(partition.error_code).name)
+        raise _Unknown("the topic has no such partition")
 
     def _start_again(self, error: Exception) -> None:
         self._drop()
+        if not isinstance(error, _Unknown):
+            self._known_s = time.monotonic()
+        elif time.monotonic() - self._known_s > UNKNOWN_S_MAX:
+            self._lost(str(error), self._range.end)
+            return
         if time.monotonic() - self._progress_s > self._how.poll_timeout_s:
             self._give_up(error)
         time.sleep(RETRY_PAUSE_S)

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """What one task reads, and which brokers it may ask beside those that the options name."""
 
-    def __init__(self, wanted: Range) -> None:
+    def __init__(self, wanted: Range, brokers: tuple[str, ...]) -> None:
         super().__init__(wanted)
         self.range = wanted
+        self.brokers = brokers
 
 
 class PenstockReader(DataSourceReader):
@@ -47,8 +48,8 @@ class PenstockReader(DataSourceReader):
         ranges = {p: (start[p], end[p]) for p in places if start[p] < end[p]}
         found = cut(ranges, options.tasks_min, options.rows_per_task_max)
         # Spark takes an empty list for one task without a range.
-        return [RangePartition(r) for r in found] or [RangePartition(Range("", 0, 0, 0))]
+        return [RangePartition(r, cluster.brokers) for r in found or [Range("", 0, 0, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return read(partition.range, self._options)
+        return read(partition.range, self._options, partition.brokers)

@@ -14,11 +14,13 @@ from penstock.spark.options import SourceOptions
 PLAIN = "plaintext"
 
 
-def read(wanted: Range, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The records of a range as rows of the source."""
+def read(
+    wanted: Range, options: SourceOptions, brokers: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range as rows of the source; `brokers` are others that may be asked."""
     kafka = options.kafka
     how = Reading(
-        bootstrap=kafka["bootstrap.servers"],
+        bootstrap=",".join([kafka["bootstrap.servers"], *brokers]),
         client_id=kafka.get("client.id", CLIENT_ID),
         committed=options.committed,
         fail_on_data_loss=options.fail_on_data_loss,

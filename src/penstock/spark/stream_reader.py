@@ -71,7 +71,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._cluster.latest(self._cluster.partitions())
+        self._target = self._there()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return StreamOffset(self._latest).as_dict() if self._latest else None
@@ -84,7 +84,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._note_progress(done)
         there = self._target
         if there is None:
-            there = self._cluster.latest(self._cluster.partitions())
+            there = self._there()
         self._latest = there
         begin = self._begin(done.offsets, there)
         sizes = {p: there[p] - begin[p] for p in there if there[p] > begin[p]}
@@ -100,6 +100,10 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unknown = begin if done.initial else _differing(begin, done.offsets)
         return StreamOffset(end, start=unknown).as_dict()
 
+    def _there(self) -> Offsets:
+        """Where each partition ends. A topic that is gone is missed by whoever has read of it."""
+        return self._cluster.latest(self._cluster.partitions(missing_ok=True))
+
     def _enough(self, rows: int, limit: ReadLimit) -> bool:
         """Whether a micro-batch of so many rows is worth starting."""
         least = self._options.rows_per_trigger_min
@@ -113,7 +117,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         anew.
         """
         found = {p: offset for p, offset in done.items() if p in there}
-        if self._target is None and (gone := sorted(done.keys() - there.keys())):
+        if gone := sorted(done.keys() - there.keys()):
             topic, partition = gone[0]
             self._lost(f"topic {topic} partition {partition} does not exist any more")
         anew = sorted(p for p, offset in found.items() if there[p] < offset)
@@ -148,13 +152,12 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_subscription(stop.offsets)
         ranges = ranges_between(StreamOffset.of(start), stop)
         options = self._options
-        return [
-            RangePartition(r) for r in cut(ranges, options.tasks_min, options.rows_per_task_max)
-        ]
+        found = cut(ranges, options.tasks_min, options.rows_per_task_max)
+        return [RangePartition(r, self._cluster.brokers) for r in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
-        return read(partition.range, self._options)
+        return read(partition.range, self._options, partition.brokers)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Comes a batch late; `latestOffset` has noted this progress before."""
