@@ -233,3 +233,11 @@ def test_at_least_once_repeats_and_commits_nothing(node: BrokerProcess, topic: T
         assert handed.prepared is None
         commit_all(options, [handed])
     assert values(node, name) == {b"a": 2}
+
+
+def test_a_task_ends_only_when_its_last_rows_are_acknowledged(
+    node: BrokerProcess, topic: TopicMaker
+) -> None:
+    options = options_for(node, topic=topic(config={"max.message.bytes": "2000"}))
+    with pytest.raises(SparkError, match="a row of 3000 bytes is larger than topic"):
+        run_task(options, Work("last", 0, 0), chunk([b"a"]), chunk([b"b", bytes(3000)]))

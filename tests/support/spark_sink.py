@@ -7,22 +7,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from penstock.spark.sink import SinkOptions, sink_options
 from penstock.spark.writer import Handed, Task, Work
 
+from .cluster import Cluster
 from .helpers import admin, consumer
 from .process import BrokerProcess
 from .waiting import CALL_SECONDS_MAX
 
+MARKER_SECONDS_MAX = 10.0
 
-def committed(broker: BrokerProcess, topic: str) -> list[Message]:
+
+def committed(broker: BrokerProcess | Cluster, topic: str) -> list[Message]:
     """Every message of a topic up to its last stable offset. An open transaction ends the reading
     of its partition, so what it holds back is missed by whoever counts.
     """
     client = consumer(broker, isolation_level="read_committed", enable_partition_eof=True)
     places = admin(broker).list_topics(topic).topics[topic].partitions
+    _let_transactions_end(broker, client, [TopicPartition(topic, p) for p in places])
     client.assign([TopicPartition(topic, p, 0) for p in places])
     deadline = time.monotonic() + CALL_SECONDS_MAX
     found: list[Message] = []
@@ -39,12 +43,27 @@ def committed(broker: BrokerProcess, topic: str) -> list[Message]:
     return found
 
 
-def values(broker: BrokerProcess, topic: str) -> Counter[bytes]:
+def _let_transactions_end(
+    broker: BrokerProcess | Cluster, committed: Consumer, places: list[TopicPartition]
+) -> None:
+    """A commit is answered before its markers are written: they come a moment later."""
+    everything = consumer(broker, isolation_level="read_uncommitted")
+    deadline = time.monotonic() + MARKER_SECONDS_MAX
+    ends = [everything.get_watermark_offsets(place)[1] for place in places]
+    everything.close()
+    while time.monotonic() < deadline:
+        stable = [committed.get_watermark_offsets(place)[1] for place in places]
+        if all(at >= end for at, end in zip(stable, ends, strict=True)):
+            return
+        time.sleep(0.02)
+
+
+def values(broker: BrokerProcess | Cluster, topic: str) -> Counter[bytes]:
     """How often each value is there for readers of committed data."""
     return Counter(message.value() or b"" for message in committed(broker, topic))
 
 
-def options_for(broker: BrokerProcess, **options: str) -> SinkOptions:
+def options_for(broker: BrokerProcess | Cluster, **options: str) -> SinkOptions:
     return sink_options({"kafka.bootstrap.servers": broker.bootstrap, **options})
 
 
