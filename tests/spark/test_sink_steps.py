@@ -22,9 +22,12 @@ from penstock.spark.producer import Fenced
 from penstock.spark.sink import SinkOptions
 from penstock.spark.transactions import Written, read_marker
 from penstock.spark.writer import Handed, Work, abort_all, commit_all
+from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest
 from support.helpers import TopicMaker
 from support.process import BrokerProcess
+from support.raw import RawClient
 from support.spark_sink import chunk, options_for, run_task, values
+from support.waiting import eventually
 
 TASKS, BATCHES, ROWS = 2, 2, 3
 
@@ -92,6 +95,17 @@ class Query:
             if self.aborts:
                 abort_all(self.options, messages)
             raise
+
+
+def state_of(node: BrokerProcess, handed: Handed) -> str:
+    """What the coordinator says of a task's transaction."""
+    assert handed.prepared is not None
+    request = DescribeTransactionsRequest(
+        transactional_ids=[handed.prepared.identity.transactional_id or ""]
+    )
+    with RawClient(node.host, node.port) as client:
+        [state] = client.call(request, 0).transaction_states
+    return str(state.transaction_state)
 
 
 def steps() -> Iterator[int]:
@@ -241,3 +255,16 @@ def test_a_task_ends_only_when_its_last_rows_are_acknowledged(
     options = options_for(node, topic=topic(config={"max.message.bytes": "2000"}))
     with pytest.raises(SparkError, match="a row of 3000 bytes is larger than topic"):
         run_task(options, Work("last", 0, 0), chunk([b"a"]), chunk([b"b", bytes(3000)]))
+
+
+def test_a_transaction_that_took_too_long_is_written_again(
+    node: BrokerProcess, topic: TopicMaker
+) -> None:
+    name = topic()
+    options = options_for(node, topic=name, **{"kafka.transaction.timeout.ms": "300"})
+    late = run_task(options, Work("slow", 0, 0), chunk([b"a"]))
+    eventually(lambda: state_of(node, late) == "CompleteAbort")
+    with pytest.raises(Fenced, match=r"kafka\.transaction\.timeout\.ms"):
+        commit_all(options, [late])
+    commit_all(options, [run_task(options, Work("slow", 0, 0), chunk([b"a"]))])
+    assert values(node, name) == {b"a": 1}

@@ -34,7 +34,7 @@ from penstock.wire.compression import Compression
 SINK_OPTIONS: Final[dict[str, str]] = {
     "topic": "the topic of all rows; else the column topic says it for each",
     "delivery": "exactly-once or at-least-once",
-    "transactionalIdPrefix": "what the names of transactions begin with",
+    "transactionalIdPrefix": "what names of transactions begin with; stays with a checkpoint",
     "txnAppId": "of a batch: rows of the same txnAppId and txnVersion are written once",
     "txnVersion": "of a batch: a number that rises with each batch of a txnAppId",
     "checkpointLocation": "where Spark keeps a stream's progress",
