@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
-from penstock.spark import encoding
+from penstock.spark import encoding, producer
 from penstock.spark.encoding import Rows, Stamp, cut, encode, encode_headers, payload_bytes
 from penstock.spark.errors import SparkError
 from penstock.spark.partitioning import choose, murmur2
+from penstock.spark.producer import Batch, in_rounds
 from penstock.wire.compression import Compression
 from penstock.wire.records import check_batch, read_records
 
@@ -96,3 +97,25 @@ def test_offsets_of_many_rows_take_more_than_two_bytes() -> None:
     values = pa.array(np.full(count, b"v"), pa.binary())
     found = read_records(encode(Rows(None, values, None), STAMP, 0, Compression.NONE))
     assert [r.offset for r in found] == list(range(count))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3000)), max_size=60))
+def test_requests_are_small_and_keep_the_order_of_each_partition(
+    sizes: list[tuple[int, int]],
+) -> None:
+    batches = [
+        Batch("t", partition, Rows(None, pa.array([bytes(size)], pa.binary()), None), number)
+        for number, (partition, size) in enumerate(sizes)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(producer, "REQUEST_BYTES_MAX", 4096)
+        rounds = in_rounds(batches)
+    for together in rounds:
+        places = [batch.partition for batch in together]
+        assert len(set(places)) == len(places)
+        assert len(together) == 1 or sum(int(b.rows.sizes().sum()) for b in together) <= 4096
+    sent = [batch for together in rounds for batch in together]
+    assert sorted(b.sequence for b in sent) == list(range(len(sizes)))
+    for partition in range(4):
+        numbers = [b.sequence for b in sent if b.partition == partition]
+        assert numbers == sorted(numbers)

@@ -8,7 +8,8 @@ sequence, so the broker knows it again: a repetition is acknowledged and not sto
 returns only when all that was sent is acknowledged by all in-sync replicas.
 
 Limits: one request per leader is on its way while the next is being made; its batches are held
-until they are acknowledged, so a task holds two chunks of rows. Belongs to one thread.
+until they are acknowledged, so a task holds two chunks of rows, and twice `REQUEST_BYTES_MAX` of
+requests. Belongs to one thread.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from penstock.wire.messages.produce import (
 )
 
 PRODUCE_VERSION: Final = 9
+REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of rows; a larger one has a request of its own. Brokers take 100 MB by default."""
 ACKS_ALL: Final = -1
 ACKNOWLEDGE_MS_MAX: Final = 20_000
 SEQUENCES: Final = 2**31
@@ -87,6 +90,27 @@ class Batch(NamedTuple):
     sequence: int
 
 
+def in_rounds(batches: Iterable[Batch]) -> list[list[Batch]]:
+    """The batches in rounds that are sent one after the other: in each at most one of a partition,
+    in their order, and no more than a request may hold.
+    """
+    rounds: list[list[Batch]] = []
+    loads: list[int] = []
+    after: dict[tuple[str, int], int] = {}
+    for batch in batches:
+        size = int(batch.rows.sizes().sum())
+        turn = after.get((batch.topic, batch.partition), 0)
+        while turn < len(rounds) and loads[turn] + size > REQUEST_BYTES_MAX:
+            turn += 1
+        if turn == len(rounds):
+            rounds.append([])
+            loads.append(0)
+        rounds[turn].append(batch)
+        loads[turn] += size
+        after[batch.topic, batch.partition] = turn + 1
+    return rounds
+
+
 class Producer:
     def __init__(
         self,
@@ -105,22 +129,17 @@ class Producer:
 
     def send(self, pieces: Iterable[tuple[str, int, Rows]]) -> None:
         """Sends rows to their partitions, in the order in which they come."""
-        rounds: list[list[Batch]] = []
-        depth: dict[tuple[str, int], int] = {}
         pieces = list(pieces)
         new = {(topic, partition) for topic, partition, _ in pieces} - self._sequences.keys()
         if new:
             self._before_first(sorted(new))
+        batches = []
         for topic, partition, rows in pieces:
-            place = topic, partition
-            sequence = self._sequences.get(place, 0)
-            self._sequences[place] = (sequence + len(rows)) % SEQUENCES
-            turn = depth[place] = depth.get(place, -1) + 1
-            if turn == len(rounds):
-                rounds.append([])
-            rounds[turn].append(Batch(topic, partition, rows, sequence))
-        for batches in rounds:
-            self._send_round(batches)
+            sequence = self._sequences.get((topic, partition), 0)
+            self._sequences[topic, partition] = (sequence + len(rows)) % SEQUENCES
+            batches.append(Batch(topic, partition, rows, sequence))
+        for together in in_rounds(batches):
+            self._send_round(together)
 
     def finish(self) -> None:
         """Returns when everything is acknowledged."""
