@@ -23,7 +23,7 @@ CODE := $(wildcard src tests tools bench examples)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster docs picture clean iproute postgresql
+.PHONY: help run test fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster bench-spark docs picture clean iproute postgresql
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -36,7 +36,7 @@ run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in D
 	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
 test: fmt-check lint type java iproute postgresql  ## check everything: format, lint, types, layers, the whole suite
-	$(BIN)/pytest -n $(JOBS)
+	$(BIN)/pytest -n $(JOBS) || { [ $$? = 1 ] && $(BIN)/python tools/alone.py; }
 
 fmt: $(INSTALLED_DEV)  ## format the code and fix what ruff can fix
 	$(BIN)/ruff format $(CODE)
@@ -90,11 +90,16 @@ bench: $(INSTALLED)  ## measure publishing, consuming, latency, start and memory
 bench-cluster: $(INSTALLED)  ## measure three nodes: fail-over, restarts, replication, transactions, idling; build/bench/cluster.md
 	$(BIN)/python -m bench.cluster
 
+bench-spark: $(INSTALLED_DEV) java  ## measure pipelines on Spark beside Spark's own connector; build/bench/spark.md
+	$(BIN)/python -m bench.spark
+
 docs: $(INSTALLED)  ## write anew the pages that are generated from the code
 	$(BIN)/python -m penstock.config.settings_doc > docs/settings.md.new
 	mv docs/settings.md.new docs/settings.md
 	$(BIN)/python -m penstock.wire.support_doc penstock.api.handlers > docs/protocol-support.md.new
 	mv docs/protocol-support.md.new docs/protocol-support.md
+	$(BIN)/python -m penstock.spark.client_settings_doc > docs/kafka-options.md.new
+	mv docs/kafka-options.md.new docs/kafka-options.md
 
 picture: $(INSTALLED)  ## draw the picture of the README anew
 	$(BIN)/python tools/picture.py
@@ -124,5 +129,5 @@ $(INSTALLED): pyproject.toml constraints.txt | $(MADE)
 
 $(INSTALLED_DEV): pyproject.toml constraints.txt | $(MADE)
 	@echo 'Installing Penstock and what its tests need into .venv'
-	@$(PIP_INSTALL) -e '.[dev,spark]'
+	@$(PIP_INSTALL) -e '.[dev,spark,lake]'
 	@touch $(INSTALLED) $@
