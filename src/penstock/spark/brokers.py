@@ -1,5 +1,5 @@
-"""Brokers as the sink calls them: blocking requests to leaders and coordinators, found and found
-again.
+"""Brokers as source and sink call them: blocking requests to leaders and coordinators, found and
+found again.
 
 Duty: one connection per address, kept for the worker's next task; the leaders of topics, the
 coordinators of groups and transactional ids, and waiting while one of them moves. What the sink
@@ -10,8 +10,7 @@ Invariants: a connection carries one request at a time and is dropped with its f
 answer is never taken for another's. A request to a coordinator is repeated only after an error that
 says to come again, or when the connection broke; each of them may be repeated safely.
 
-Limits: `settle_s` until an error that passes counts as lasting. Plain connections only. Belongs to
-one thread.
+Limits: `settle_s` until an error that passes counts as lasting. Belongs to one thread.
 """
 
 from __future__ import annotations
@@ -19,10 +18,19 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
-from penstock.spark.connection import Address, Connection, give_back, parse_addresses, take
+from penstock.spark.connection import (
+    Address,
+    Client,
+    Connection,
+    failed,
+    give_back,
+    parse_addresses,
+    take,
+)
 from penstock.spark.errors import ClusterError
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.messages.metadata import (
@@ -32,9 +40,10 @@ from penstock.wire.messages.metadata import (
 )
 from penstock.wire.schema import Message
 
-CLIENT_ID: Final = "penstock-spark"
-PRODUCER_CLIENT_ID: Final = "penstock-spark-producer"
-"""Rows have connections of their own: other questions are asked while rows are on their way."""
+ROWS: Final = "-producer"
+"""The end of the client id of connections for rows, which are their own: other questions are asked
+while rows are on their way.
+"""
 RETRY_S: Final = 0.02
 RETRY_S_MAX: Final = 0.5
 METADATA_VERSION: Final = 9
@@ -83,9 +92,12 @@ class Patience:
 class Brokers:
     """A cluster's brokers, by address."""
 
-    def __init__(self, bootstrap: str, settle_s: float) -> None:
+    def __init__(self, bootstrap: str, settle_s: float, client: Client | None = None) -> None:
         self.settle_s = settle_s
+        self.known: tuple[Address, ...] = ()
+        """The brokers that were there when a topic was last asked for."""
         self._bootstrap = parse_addresses(bootstrap)
+        self._client = client or Client()
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._leaders: dict[str, Leaders] = {}
@@ -98,17 +110,35 @@ class Brokers:
             give_back(connection)
         self._connections.clear()
 
-    def connection(self, address: Address, client_id: str = CLIENT_ID) -> Connection:
-        found = self._connections.get((address, client_id))
+    def connection(self, address: Address, use: str = "") -> Connection:
+        """The connection to a broker; those for `ROWS` are others than those for questions."""
+        found = self._connections.get((address, use))
         if found is None:
-            found = self._connections[address, client_id] = take(address, client_id)
+            client = replace(self._client, client_id=self._client.client_id + use)
+            found = self._connections[address, use] = take(address, client)
         return found
 
-    def drop(self, address: Address, client_id: str = CLIENT_ID) -> None:
+    def drop(self, address: Address, use: str = "") -> None:
         """Forget a connection that failed."""
-        if (connection := self._connections.pop((address, client_id), None)) is not None:
+        if (connection := self._connections.pop((address, use), None)) is not None:
             with contextlib.suppress(OSError):
                 connection.close()
+
+    def ask(self, address: Address, request: Message, answer: type[_R], version: int) -> _R:
+        """The answer of one broker; a connection that fails is dropped."""
+        try:
+            return self.connection(address).call(request, answer, version)
+        except OSError:
+            self.drop(address)
+            raise
+
+    def metadata(self, topics: Iterable[str] | None) -> MetadataResponse:
+        """What any broker knows of topics, None for all of them; notes which brokers there are."""
+        named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        answer = self.ask_anyone(request, MetadataResponse, METADATA_VERSION)
+        self.known = tuple((b.host, b.port) for b in answer.brokers)
+        return answer
 
     def leaders(self, topic: str, *, refresh: bool = False) -> Leaders:
         """Where a topic's partitions are written; an unknown topic is an error."""
@@ -116,7 +146,7 @@ class Brokers:
             return self._leaders[topic]
         patience = Patience(self.settle_s)
         while True:
-            answer = self.ask_anyone(_metadata_of(topic), MetadataResponse, METADATA_VERSION)
+            answer = self.metadata([topic])
             [found] = answer.topics
             code = ErrorCode(found.error_code)
             if code is ErrorCode.NONE and found.partitions:
@@ -148,10 +178,9 @@ class Brokers:
         while True:
             address = self._coordinator(kind, key)
             try:
-                got = self.connection(address).call(request, answer, version)
+                got = self.ask(address, request, answer, version)
             except OSError as e:
-                self.drop(address)
-                why = f"{address[0]}:{address[1]}: {e}"
+                why = failed(address, e)
             else:
                 passing = [c for c in map(ErrorCode, codes(got)) if c in PASSING]
                 if not passing:
@@ -184,21 +213,14 @@ class Brokers:
         patience = Patience(self.settle_s)
         while True:
             why = ""
-            connected = [a for a, client_id in self._connections if client_id == CLIENT_ID]
-            for address in [*connected, *self._bootstrap]:
+            connected = [address for address, use in self._connections if not use]
+            for address in dict.fromkeys([*connected, *self._bootstrap, *self.known]):
                 try:
-                    return self.connection(address).call(request, answer, version)
+                    return self.ask(address, request, answer, version)
                 except OSError as e:
-                    self.drop(address)
-                    why = f"{address[0]}:{address[1]}: {(e.strerror or str(e)).lower()}"
+                    why = failed(address, e)
             if not patience.wait():
                 raise ClusterError(
                     f"no broker answers ({why}); is kafka.bootstrap.servers right, and does the"
                     " cluster run?"
                 )
-
-
-def _metadata_of(topic: str) -> MetadataRequest:
-    return MetadataRequest(
-        topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
-    )

@@ -1,78 +1,56 @@
 """What a query's driver asks the cluster: topics, offsets, offsets by time; and where it notes
 progress.
 
-Everything goes through one confluent-kafka client, made when it is first needed, with the query's
-`kafka.*` settings, so that all of its security works. A question that meets a broker which dies or
-a leader that moves is asked again, for `ANSWER_S_MAX` altogether. Owned by the driver's Python
-worker and its only thread; it is never pickled.
+A question that meets a broker which dies or a leader that moves is asked again, for
+`SourceOptions.answer_s_max` (kafka.default.api.timeout.ms). Owned by the driver's Python worker and
+its only thread; it is never pickled.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import TimeoutError as FutureTimeout
-from functools import cached_property
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported there without saying so
-    AdminClient,
-    OffsetSpec,
-    TopicMetadata,
-)
-
-from penstock.spark.errors import ClusterError, OptionError
-from penstock.spark.fetch import CLIENT_ID
-from penstock.spark.offsets import Offsets, Partition
+from penstock.base.errors import ErrorCode
+from penstock.spark.brokers import GROUP, Brokers, Patience
+from penstock.spark.connection import Address, failed, place
+from penstock.spark.errors import ClusterError
+from penstock.spark.offsets import EARLIEST, LATEST, Offsets, Partition
 from penstock.spark.options import SourceOptions
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 
-ANSWER_S_MAX = 30.0
-RETRY_PAUSE_S = 0.1
-_UNREACHABLE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"})
-_PASSING = frozenset(
+LIST_OFFSETS_VERSION: Final = 2
+OFFSET_COMMIT_VERSION: Final = 8
+_PASSING: Final = frozenset(
     {
-        "NOT_LEADER_FOR_PARTITION",
-        "LEADER_NOT_AVAILABLE",
-        "FENCED_LEADER_EPOCH",
-        "UNKNOWN_LEADER_EPOCH",
-        "OFFSET_NOT_AVAILABLE",
-        "COORDINATOR_NOT_AVAILABLE",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "NOT_COORDINATOR",
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # by a leader; what nobody knows is not asked for
     }
 )
-"""What a cluster says while leaders move."""
-_CLIENT_LOG = logging.getLogger("penstock.spark.librdkafka")
-_CLIENT_LOG.addHandler(logging.NullHandler())
-_CLIENT_LOG.propagate = False
-
-_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
-_T = TypeVar("_T")
+"""What a leader says while leaders move."""
+_ANSWERS: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""What a broker can say of a topic that is an answer: its partitions, or that it has none."""
 
 log = logging.getLogger(__name__)
-
-
-def client_settings(kafka: Mapping[str, str], **more: Any) -> dict[str, Any]:
-    """Settings of a confluent-kafka client: the query's own over ours."""
-    ours: dict[str, Any] = {
-        "client.id": CLIENT_ID,
-        "logger": _CLIENT_LOG,
-        "reconnect.backoff.ms": 20,
-        "socket.nagle.disable": True,
-        "broker.address.family": "v4" if "localhost" in kafka["bootstrap.servers"] else "any",
-    }
-    return {**ours, **kafka, **more}
 
 
 class Cluster:
@@ -80,35 +58,26 @@ class Cluster:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self.bootstrap = options.kafka["bootstrap.servers"]
-        self.brokers: tuple[str, ...] = ()
-        """The brokers that were there when topics were last asked for."""
+        self._brokers = Brokers(options.bootstrap, options.answer_s_max, options.client)
+        self._leaders: dict[Partition, Address | None] = {}
 
-    @cached_property
-    def _client(self) -> AdminClient:
-        try:
-            return AdminClient(client_settings(self._options.kafka))
-        except KafkaException as e:
-            raise OptionError(
-                f"a kafka.* option is refused by the client: {e.args[0].str()}; the names and"
-                " values are those of confluent-kafka (librdkafka), with kafka. before them"
-            ) from None
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The brokers that were there when topics were last asked for."""
+        return tuple(map(place, self._brokers.known))
 
     def partitions(self, *, missing_ok: bool = False) -> list[Partition]:
         """Every partition that the query reads; what it names must exist, unless `missing_ok`."""
         options = self._options
         names = options.topics or tuple(sorted({topic for topic, _ in options.assigned}))
-        topics = self._topics()
+        there = self._find(None if options.pattern is not None else names)
+        topics = {topic for topic, _ in there}
         for name in () if missing_ok else names:
             if name not in topics:
                 raise ClusterError(
-                    f"topic {name} ({options.subscription}) does not exist on {self.bootstrap};"
+                    f"topic {name} ({options.subscription}) does not exist on {options.bootstrap};"
                     " make it, or correct the option"
                 )
-        if options.pattern is not None:
-            pattern = re.compile(options.pattern)
-            names = tuple(name for name in topics if pattern.fullmatch(name))
-        there = {(name, p) for name in names if name in topics for p in topics[name].partitions}
         if not options.assigned:
             return sorted(there)
         if not missing_ok and (missing := sorted(options.assigned - there)):
@@ -117,88 +86,162 @@ class Cluster:
             )
         return sorted(options.assigned & there)
 
-    def _topics(self) -> dict[str, TopicMetadata]:
-        answer = self._patiently(
-            "list topics", lambda: self._client.list_topics(timeout=ANSWER_S_MAX)
-        )
-        self.brokers = tuple(f"{b.host}:{b.port}" for b in answer.brokers.values())
-        return dict(answer.topics)
+    def _find(self, names: Iterable[str] | None) -> set[Partition]:
+        """The partitions of topics, None for those that the pattern matches; notes their leaders.
+        Topics that do not exist have none.
+        """
+        patience = Patience(self._brokers.settle_s)
+        while True:
+            answer = self._brokers.metadata(names)
+            topics = [t for t in answer.topics if names is not None or self._matches(t)]
+            codes = {t.name: ErrorCode(t.error_code) for t in topics}
+            bad = [(name, code) for name, code in codes.items() if code not in _ANSWERS]
+            if not bad:
+                break
+            name, code = bad[0]
+            if code is not ErrorCode.LEADER_NOT_AVAILABLE or not patience.wait():
+                raise ClusterError(
+                    f"cannot read topic {name} on {self._options.bootstrap}: {code.name}; correct"
+                    " the subscription, or let the query's user read the topic"
+                )
+        return self._note_leaders(answer, topics)
+
+    def _matches(self, topic: MetadataResponseTopic) -> bool:
+        pattern = self._options.pattern or ""
+        return not topic.is_internal and re.search(pattern, topic.name or "") is not None
+
+    def _note_leaders(
+        self, answer: MetadataResponse, topics: list[MetadataResponseTopic]
+    ) -> set[Partition]:
+        addresses = {b.node_id: (b.host, b.port) for b in answer.brokers}
+        found = {
+            (topic.name or "", partition.partition_index): addresses.get(partition.leader_id)
+            for topic in topics
+            for partition in topic.partitions
+        }
+        self._leaders |= found
+        return set(found)
 
     def earliest(self, partitions: Iterable[Partition]) -> Offsets:
         """Where each partition begins."""
-        return self._offsets(dict.fromkeys(partitions, _EARLIEST))
+        return self._offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[Partition]) -> Offsets:
         """Where each partition ends; for readers of committed data, where that ends."""
-        return self._offsets(dict.fromkeys(partitions, _LATEST))
+        return self._offsets(dict.fromkeys(partitions, LATEST))
 
     def at_times(self, times_ms: Mapping[Partition, int]) -> Offsets:
         """The first offset of that time or later in each partition; -1 where there is none."""
-        return self._offsets({p: OffsetSpec.for_timestamp(ms) for p, ms in times_ms.items()})
+        return self._offsets(times_ms)
 
-    def _offsets(self, wanted: Mapping[Partition, OffsetSpec]) -> Offsets:
-        if not wanted:
-            return {}
-        level = IsolationLevel.READ_UNCOMMITTED
-        if self._options.committed:
-            level = IsolationLevel.READ_COMMITTED
-        places = {TopicPartition(*partition): spec for partition, spec in wanted.items()}
+    def _offsets(self, wanted: Mapping[Partition, int]) -> Offsets:
+        """Offsets at times; the protocol gives the times -2 and -1 the meaning that options do."""
+        found: Offsets = {}
+        patience = Patience(self._brokers.settle_s)
+        while True:
+            left = {p: ms for p, ms in wanted.items() if p not in found}
+            got, why = self._ask_leaders(left)
+            found |= got
+            if len(found) == len(wanted):
+                return found
+            topics = sorted({topic for topic, _ in wanted.keys() - found.keys()})
+            if not patience.wait():
+                raise ClusterError(
+                    f"cannot read the offsets of topic {', '.join(topics)} on"
+                    f" {self._options.bootstrap}: {why}, for {self._brokers.settle_s:g} s now; see"
+                    " whether the cluster is well"
+                )
+            self._find_again(topics, left)
 
-        def ask() -> Offsets:
-            futures = self._client.list_offsets(
-                places, isolation_level=level, request_timeout=ANSWER_S_MAX
+    def _find_again(self, topics: list[str], wanted: Iterable[Partition]) -> None:
+        there = self._find(topics)
+        if gone := sorted(p for p in wanted if p[0] in topics and p not in there):
+            raise ClusterError(
+                f"cannot read the offsets of topic {gone[0][0]} partition {gone[0][1]} on"
+                f" {self._options.bootstrap}: it does not exist any more; start the query again"
             )
-            return {
-                (place.topic, place.partition): future.result(ANSWER_S_MAX + 1).offset
-                for place, future in futures.items()
-            }
 
-        topics = ", ".join(sorted({topic for topic, _ in wanted}))
-        return self._patiently(f"read the offsets of topic {topics}", ask)
+    def _ask_leaders(self, wanted: Mapping[Partition, int]) -> tuple[Offsets, str]:
+        """What leaders say, and why some partitions are left."""
+        by_leader: dict[Address, list[Partition]] = {}
+        why = ""
+        for partition in wanted:
+            if (leader := self._leaders.get(partition)) is None:
+                why = f"partition {partition[1]} of topic {partition[0]} has no leader"
+            else:
+                by_leader.setdefault(leader, []).append(partition)
+        found: Offsets = {}
+        for address, mine in by_leader.items():
+            request = self._request({p: wanted[p] for p in mine})
+            try:
+                answer = self._brokers.ask(
+                    address, request, ListOffsetsResponse, LIST_OFFSETS_VERSION
+                )
+            except OSError as e:
+                why = failed(address, e)
+                continue
+            got, bad = self._read(answer)
+            found |= got
+            why = bad or why
+        return found, why
+
+    def _request(self, wanted: Mapping[Partition, int]) -> ListOffsetsRequest:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for (topic, partition), time_ms in wanted.items():
+            one = ListOffsetsPartition(partition_index=partition, timestamp=time_ms)
+            topics.setdefault(topic, []).append(one)
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(self._options.committed),
+            topics=[ListOffsetsTopic(name=t, partitions=p) for t, p in topics.items()],
+        )
+
+    def _read(self, answer: ListOffsetsResponse) -> tuple[Offsets, str]:
+        found: Offsets = {}
+        why = ""
+        for topic in answer.topics:
+            for one in topic.partitions:
+                code = ErrorCode(one.error_code)
+                if code is ErrorCode.NONE:
+                    found[topic.name, one.partition_index] = one.offset
+                elif code in _PASSING:
+                    why = code.name
+                else:
+                    raise ClusterError(
+                        f"cannot read the offsets of topic {topic.name} partition"
+                        f" {one.partition_index} on {self._options.bootstrap}: {code.name}"
+                    )
+        return found, why
 
     def note_progress(self, group: str, offsets: Offsets) -> None:
         """Commits offsets to a group, for those who watch its lag. The query does not depend on
         them, so a failure is logged and nothing more.
         """
-        places = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
-        request = ConsumerGroupTopicPartitions(group, places)
-
-        def ask() -> None:
-            futures = self._client.alter_consumer_group_offsets(
-                [request], request_timeout=ANSWER_S_MAX
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            one = OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=""
             )
-            for future in futures.values():
-                future.result(ANSWER_S_MAX + 1)
-
+            topics.setdefault(topic, []).append(one)
+        request = OffsetCommitRequest(
+            group_id=group,
+            topics=[OffsetCommitRequestTopic(name=t, partitions=p) for t, p in topics.items()],
+        )
         try:
-            self._patiently(f"commit progress to group {group}", ask)
+            answer = self._brokers.ask_coordinator(
+                GROUP, group, request, OffsetCommitResponse, OFFSET_COMMIT_VERSION, _codes
+            )
         except ClusterError as e:
             log.warning("%s; the query goes on, its checkpoint is what counts", e)
+            return
+        if refused := sorted({ErrorCode(code).name for code in _codes(answer) if code}):
+            log.warning(
+                "progress is not committed to group %s: %s; has it members of its own? The query"
+                " goes on, its checkpoint is what counts",
+                group,
+                ", ".join(refused),
+            )
 
-    def _patiently(self, doing: str, ask: Callable[[], _T]) -> _T:
-        """The answer to a question, or its error as a sentence that begins with what was
-        `doing`.
-        """
-        deadline = time.monotonic() + ANSWER_S_MAX
-        while True:
-            try:
-                return ask()
-            except FutureTimeout:
-                raise self._no_answer(doing) from None
-            except KafkaException as e:
-                error: KafkaError = e.args[0]
-            unreachable = error.name() in _UNREACHABLE
-            if time.monotonic() > deadline and unreachable:
-                raise self._no_answer(doing)
-            if time.monotonic() > deadline or not (unreachable or error.name() in _PASSING):
-                raise ClusterError(
-                    f"cannot {doing} on {self.bootstrap}: {error.str()} ({error.name()})"
-                )
-            time.sleep(RETRY_PAUSE_S)
 
-    def _no_answer(self, doing: str) -> ClusterError:
-        return ClusterError(
-            f"cannot {doing}: no answer from {self.bootstrap} (option kafka.bootstrap.servers)"
-            f" within {ANSWER_S_MAX:g} s; see whether the cluster runs, and whether kafka.* options"
-            " for security are those it wants"
-        )
+def _codes(answer: OffsetCommitResponse) -> list[int]:
+    return [p.error_code for topic in answer.topics for p in topic.partitions]

@@ -3,12 +3,14 @@
 While a batch is decoded and taken by Spark the next answer is already under way. A
 leader that moves or dies is looked for again for as long as `Reading.poll_timeout_s` allows without
 progress; reading then goes on at the next offset, so no record comes twice and none is left out.
+Where `Reading.rack` is said, the leader may name a replica near by: the range is read there, and
+from the leader again as soon as that replica fails or has nothing.
 
 Records that are gone (trimmed, or a topic that was deleted or made anew) raise `DataLossError`, or
 are skipped where the query says so.
 
-Limits: a request asks for `FETCH_BYTES_MAX`, so a worker holds at most two answers of that size (or
-of one batch, if that is larger) and one decoded chunk.
+Limits: a request asks for `Reading.bytes_max` (`FETCH_BYTES_MAX`), so a worker holds at most two
+answers of that size (or of one batch, if that is larger) and one decoded chunk.
 """
 
 from __future__ import annotations
@@ -21,8 +23,17 @@ from typing import NamedTuple, NoReturn
 import pyarrow as pa
 
 from penstock.base.errors import CorruptRecord, ErrorCode
-from penstock.spark.connection import Address, Connection, give_back, parse_addresses, take
+from penstock.spark.connection import (
+    Address,
+    Client,
+    Connection,
+    failed,
+    give_back,
+    parse_addresses,
+    take,
+)
 from penstock.spark.errors import ClusterError, DataLossError, SparkError
+from penstock.spark.options import FETCH_BYTES_MAX, FETCH_WAIT_MS
 from penstock.spark.records import Aborted, Place, chunks_of, offset_after, to_arrow
 from penstock.wire.messages.fetch import (
     FetchPartition,
@@ -43,9 +54,6 @@ from penstock.wire.messages.metadata import (
     MetadataResponse,
 )
 
-CLIENT_ID = "penstock-spark"
-FETCH_BYTES_MAX = 8 * 1024 * 1024
-FETCH_WAIT_MS = 500
 RETRY_PAUSE_S = 0.1
 UNKNOWN_S_MAX = 5.0
 """How long brokers may not know a topic, as one that has just started may, before it is gone."""
@@ -74,11 +82,14 @@ class Reading(NamedTuple):
     """How a query reads."""
 
     bootstrap: str
-    client_id: str = CLIENT_ID
+    client: Client = Client()
     committed: bool = False
     fail_on_data_loss: bool = True
     headers: bool = False
     poll_timeout_s: float = 120.0
+    bytes_max: int = FETCH_BYTES_MAX
+    bytes_min: int = 1
+    wait_ms: int = FETCH_WAIT_MS
     rack: str = ""
 
 
@@ -105,6 +116,9 @@ class _RangeReader:
         self._how = how
         self._next = wanted.start
         self._connection: Connection | None = None
+        self._addresses: dict[int, Address] = {}
+        self._rack = how.rack
+        self._near: Address | None = None
         self._progress_s = self._known_s = time.monotonic()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -119,7 +133,7 @@ class _RangeReader:
     def _ask(self) -> PartitionData:
         """The answer about the next offset; the question may have been sent before."""
         if self._connection is None:
-            self._connection = take(self._leader(), self._how.client_id)
+            self._connection = take(self._near or self._leader(), self._how.client)
         if not self._connection.under_way:
             self._connection.send(self._request(self._next), FETCH_VERSION)
         answer = self._connection.receive(FetchResponse, FETCH_VERSION)
@@ -131,15 +145,15 @@ class _RangeReader:
         partition = FetchPartition(
             partition=self._range.partition,
             fetch_offset=offset,
-            partition_max_bytes=FETCH_BYTES_MAX,
+            partition_max_bytes=self._how.bytes_max,
         )
         return FetchRequest(
-            max_wait_ms=FETCH_WAIT_MS,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES_MAX,
+            max_wait_ms=self._how.wait_ms,
+            min_bytes=self._how.bytes_min,
+            max_bytes=self._how.bytes_max,
             isolation_level=int(self._how.committed),
             topics=[FetchTopic(topic=self._range.topic, partitions=[partition])],
-            rack_id=self._how.rack,
+            rack_id=self._rack,
         )
 
     def _batches_of_answer(self, data: PartitionData) -> Iterator[pa.RecordBatch]:
@@ -148,6 +162,10 @@ class _RangeReader:
             return
         if data.error_code:
             raise _Moved(ErrorCode(data.error_code).name)
+        if (near := self._addresses.get(data.preferred_read_replica)) is not None:
+            self.close()
+            self._near = near
+            return
         records = memoryview(data.records or b"")
         following = offset_after(records, self._next)
         if following == self._next:
@@ -177,6 +195,7 @@ class _RangeReader:
 
     def _nothing_there(self, data: PartitionData) -> None:
         """An empty answer: the end of the partition is before the end of the range."""
+        self._ask_the_leader()
         end = data.last_stable_offset if self._how.committed else data.high_watermark
         if time.monotonic() - self._progress_s > self._how.poll_timeout_s:
             self._lost(
@@ -186,6 +205,7 @@ class _RangeReader:
             )
 
     def _out_of_range(self, data: PartitionData) -> None:
+        self._ask_the_leader()
         earliest = self._earliest()
         if earliest <= self._next:
             self._lost(
@@ -194,6 +214,11 @@ class _RangeReader:
             )
         else:
             self._lost(f"the partition now begins at offset {earliest}", earliest)
+
+    def _ask_the_leader(self) -> None:
+        """What a replica does not have its leader may have."""
+        if self._near is not None:
+            raise _Moved("the replica near by does not have it")
 
     def _lost(self, why: str, go_on_at: int) -> None:
         """Records are gone: fail, or say so and go on at another offset."""
@@ -227,7 +252,7 @@ class _RangeReader:
         why: Exception = _Moved("no server answered")
         for address in parse_addresses(self._how.bootstrap):
             try:
-                connection = take(address, self._how.client_id)
+                connection = take(address, self._how.client)
                 topics = [MetadataRequestTopic(name=self._range.topic)]
                 request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
                 try:
@@ -237,7 +262,7 @@ class _RangeReader:
                     raise
                 give_back(connection)
             except OSError as e:
-                why = _Moved(f"{address[0]}:{address[1]}: {e.strerror or e}")
+                why = _Moved(failed(address, e))
                 continue
             return self._leader_in(answer)
         raise why
@@ -248,16 +273,18 @@ class _RangeReader:
             raise _Unknown("the topic does not exist")
         if topic.error_code:
             raise _Moved(ErrorCode(topic.error_code).name)
-        brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
+        self._addresses = {b.node_id: (b.host, b.port) for b in answer.brokers}
         for partition in topic.partitions:
             if partition.partition_index == self._range.partition:
-                if leader := brokers.get(partition.leader_id):
+                if leader := self._addresses.get(partition.leader_id):
                     return leader
                 raise _Moved(ErrorCode(partition.error_code).name)
         raise _Unknown("the topic has no such partition")
 
     def _start_again(self, error: Exception) -> None:
         self._drop()
+        if self._near is not None:
+            self._near, self._rack = None, ""
         if not isinstance(error, _Unknown):
             self._known_s = time.monotonic()
         elif time.monotonic() - self._known_s > UNKNOWN_S_MAX:

@@ -2,8 +2,7 @@
 
 One table says which there are; a name that is not in it is an error, since a misspelt option that
 is silently ignored costs somebody a day. Spark hands option names over in lower case.
-What begins with `kafka.` goes to the Kafka client as it is (confluent-kafka's names), security
-included.
+What begins with `kafka.` is about the connection to the cluster: `client_settings` has the table.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.spark.connection import parse_addresses
+from penstock.spark.client_settings import BOOTSTRAP, checked, client_of, number
+from penstock.spark.connection import Client
 from penstock.spark.errors import OptionError
 from penstock.spark.offsets import (
     Bound,
@@ -26,11 +26,14 @@ from penstock.spark.offsets import (
 )
 
 KAFKA_PREFIX = "kafka."
-BOOTSTRAP = "kafka.bootstrap.servers"
+FETCH_BYTES_MAX = 8 * 1024 * 1024
+FETCH_WAIT_MS = 500
+ANSWER_MS_MAX = 30_000
+"""How long the driver asks again while brokers do not answer or leaders move."""
 
 SOURCE_OPTIONS: dict[str, str] = {
     "subscribe": "topics, separated by commas",
-    "subscribePattern": "a regular expression that whole topic names match",
+    "subscribePattern": "a regular expression; topics in whose names it is found, as Spark has it",
     "assign": 'partitions, as {"topic": [0, 1]}',
     "startingOffsets": "earliest, latest or JSON; earliest in a batch, latest in a stream",
     "startingOffsetsByTimestamp": 'milliseconds for each partition, as {"topic": {"0": 1700}}',
@@ -48,6 +51,9 @@ SOURCE_OPTIONS: dict[str, str] = {
     "includeHeaders": "true or false: whether rows have the column headers",
     "isolation.level": "read_committed or read_uncommitted; also as kafka.isolation.level",
     "kafkaConsumer.pollTimeoutMs": "how long a task waits without progress",
+    "groupIdPrefix": "no effect: tasks join no group; kafka.group.id names one for progress",
+    "fetchOffset.numRetries": "no effect: kafka.default.api.timeout.ms says how long is asked",
+    "fetchOffset.retryIntervalMs": "no effect, as the one before",
 }
 _NAMES = {name.lower(): name for name in SOURCE_OPTIONS}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
@@ -103,21 +109,14 @@ class Options:
 
     @cached_property
     def kafka(self) -> dict[str, str]:
-        """What goes to the Kafka client, without the prefix."""
-        found = {
-            name.removeprefix(KAFKA_PREFIX): value
-            for name, value in self._values.items()
-            if name.startswith(KAFKA_PREFIX)
-        }
-        if "bootstrap.servers" not in found:
-            raise OptionError(f"option {BOOTSTRAP} is missing: say HOST:PORT of the cluster")
-        try:
-            parse_addresses(found["bootstrap.servers"])
-        except ValueError as e:
-            raise OptionError(
-                f"option {BOOTSTRAP} must be HOST:PORT, or several separated by commas: {e}"
-            ) from None
-        return found
+        """The settings of the Kafka client, without the prefix and by Java's names."""
+        return checked(
+            {
+                name.removeprefix(KAFKA_PREFIX): value
+                for name, value in self._values.items()
+                if name.startswith(KAFKA_PREFIX)
+            }
+        )
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -130,7 +129,8 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
 class SourceOptions:
     """What a query over the source asks for."""
 
-    kafka: dict[str, str]
+    bootstrap: str
+    client: Client
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: frozenset[Partition] = frozenset()
@@ -147,13 +147,18 @@ class SourceOptions:
     committed: bool = False
     poll_timeout_s: float = 120.0
     group: str | None = None
+    answer_s_max: float = ANSWER_MS_MAX / 1000
+    fetch_bytes_max: int = FETCH_BYTES_MAX
+    fetch_bytes_min: int = 1
+    fetch_wait_ms: int = FETCH_WAIT_MS
+    rack: str = ""
 
     def wants(self, partition: Partition) -> bool:
         """Whether the subscription covers a partition, existing or not."""
         if self.assigned:
             return partition in self.assigned
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, partition[0]) is not None
+            return re.search(self.pattern, partition[0]) is not None
         return partition[0] in self.topics
 
     @property
@@ -170,14 +175,10 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     """The options of a query that reads, checked as far as they can be without a cluster."""
     options = Options(given, _NAMES)
     kafka = options.kafka
-    isolation = options.get("isolation.level") or kafka.get("isolation.level", "read_uncommitted")
-    if isolation not in ("read_committed", "read_uncommitted"):
-        raise OptionError(
-            f"option isolation.level must be read_committed or read_uncommitted, not {isolation!r}"
-        )
     topics, pattern, assigned = _subscription(options)
     found = SourceOptions(
-        kafka=kafka,
+        bootstrap=kafka[BOOTSTRAP],
+        client=client_of(kafka),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -194,12 +195,29 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         rows_per_task_max=options.whole_number("maxRecordsPerPartition"),
         fail_on_data_loss=options.flag("failOnDataLoss", True),
         headers=options.flag("includeHeaders", False),
-        committed=isolation == "read_committed",
+        committed=_committed(options),
         poll_timeout_s=options.seconds("kafkaConsumer.pollTimeoutMs", 120.0),
         group=kafka.get("group.id"),
+        answer_s_max=number(kafka, "default.api.timeout.ms", ANSWER_MS_MAX) / 1000,
+        fetch_bytes_max=min(
+            number(kafka, "fetch.max.bytes", FETCH_BYTES_MAX),
+            number(kafka, "max.partition.fetch.bytes", FETCH_BYTES_MAX),
+        ),
+        fetch_bytes_min=number(kafka, "fetch.min.bytes", 1, least=0),
+        fetch_wait_ms=number(kafka, "fetch.max.wait.ms", FETCH_WAIT_MS, least=0),
+        rack=kafka.get("client.rack", ""),
     )
     _check_limits(found)
     return found
+
+
+def _committed(options: Options) -> bool:
+    level = options.get("isolation.level") or options.kafka.get("isolation.level")
+    if level not in ("read_committed", "read_uncommitted", None):
+        raise OptionError(
+            f"option isolation.level must be read_committed or read_uncommitted, not {level!r}"
+        )
+    return level == "read_committed"
 
 
 def _check_limits(found: SourceOptions) -> None:
@@ -207,6 +225,12 @@ def _check_limits(found: SourceOptions) -> None:
     if least is not None and most is not None and least > most:
         raise OptionError(
             f"option minOffsetsPerTrigger ({least}) is larger than maxOffsetsPerTrigger ({most})"
+        )
+    answer_ms = round(found.client.answer_s * 1000)
+    if found.fetch_wait_ms >= answer_ms:
+        raise OptionError(
+            f"option kafka.fetch.max.wait.ms ({found.fetch_wait_ms}) is not less than"
+            f" kafka.request.timeout.ms ({answer_ms}): no answer could come in time"
         )
 
 
@@ -225,7 +249,10 @@ def _subscription(
     if not text.strip():
         raise OptionError(f"option {given[0]} is empty")
     if given[0] == "subscribe":
-        return tuple(filter(None, (t.strip() for t in text.split(",")))), None, frozenset()
+        topics = tuple(filter(None, (t.strip() for t in text.split(","))))
+        if not topics:
+            raise OptionError(f"option subscribe names no topic: {text!r}")
+        return topics, None, frozenset()
     try:
         re.compile(text)
     except re.error as e:
@@ -249,11 +276,11 @@ def _bound(options: Options, side: str) -> Bound | None:
 
 def for_batch(found: SourceOptions) -> SourceOptions:
     """The options, checked for a batch: it starts somewhere and ends somewhere."""
-    for bound, wrong, number in (
+    for bound, wrong, offset in (
         (found.starting, Kind.LATEST, -1),
         (found.ending, Kind.EARLIEST, -2),
     ):
-        if bound is not None and (bound.kind is wrong or number in _offsets(bound)):
+        if bound is not None and (bound.kind is wrong or offset in _offsets(bound)):
             raise OptionError(
                 f"option {bound.option} of a batch cannot be {wrong.value}: nothing would be read"
             )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.spark.brokers import PRODUCER_CLIENT_ID, Brokers, Patience
+from penstock.spark.brokers import ROWS, Brokers, Patience
 from penstock.spark.connection import Address, Connection
 from penstock.spark.encoding import Rows, Stamp, encode, payload_bytes
 from penstock.spark.errors import ClusterError, SparkError
@@ -166,10 +166,10 @@ class Producer:
         self.finish()
         for address, (mine, request) in requests.items():
             try:
-                connection = self._brokers.connection(address, PRODUCER_CLIENT_ID)
+                connection = self._brokers.connection(address, ROWS)
                 connection.send(request, PRODUCE_VERSION)
             except OSError:
-                self._brokers.drop(address, PRODUCER_CLIENT_ID)
+                self._brokers.drop(address, ROWS)
                 homeless += mine
             else:
                 self._on_their_way.append((address, connection, mine))
@@ -185,7 +185,7 @@ class Producer:
         try:
             answer = connection.receive(ProduceResponse, PRODUCE_VERSION)
         except OSError:
-            self._brokers.drop(address, PRODUCER_CLIENT_ID)
+            self._brokers.drop(address, ROWS)
             return [(batch, ErrorCode.NETWORK_EXCEPTION) for batch in batches]
         codes = {
             (topic.name, partition.index): ErrorCode(partition.error_code)
@@ -223,10 +223,10 @@ class Producer:
 
     def _try(self, leader: Address, batch: Batch) -> ErrorCode:
         try:
-            connection = self._brokers.connection(leader, PRODUCER_CLIENT_ID)
+            connection = self._brokers.connection(leader, ROWS)
             connection.send(self._request([batch]), PRODUCE_VERSION)
         except OSError:
-            self._brokers.drop(leader, PRODUCER_CLIENT_ID)
+            self._brokers.drop(leader, ROWS)
             return ErrorCode.NETWORK_EXCEPTION
         again = self._receive(leader, connection, [batch])
         return again[0][1] if again else ErrorCode.NONE

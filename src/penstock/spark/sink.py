@@ -7,8 +7,6 @@ transactional ids. Spark's own Kafka sink has the same columns and the options `
 A task's transactional id is `PREFIX-QUERY-TASK`. For a stream QUERY is the id that lies in the
 checkpoint, so that a restarted query finds its own transactions again; for a batch it is `txnAppId`
 or, without it, chance.
-
-Limits: transactions need plain connections (`kafka.security.protocol` PLAINTEXT).
 """
 
 from __future__ import annotations
@@ -27,6 +25,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from penstock.spark.client_settings import BOOTSTRAP, client_of, number
+from penstock.spark.connection import Client
 from penstock.spark.errors import OptionError, SparkError
 from penstock.spark.options import Options
 from penstock.wire.compression import Compression
@@ -38,7 +38,9 @@ SINK_OPTIONS: Final[dict[str, str]] = {
     "txnAppId": "of a batch: rows of the same txnAppId and txnVersion are written once",
     "txnVersion": "of a batch: a number that rises with each batch of a txnAppId",
     "checkpointLocation": "where Spark keeps a stream's progress",
+    "includeHeaders": "no effect: headers are written where rows have the column",
     "path": "not used; Spark may give it",
+    "queryName": "not used; Spark hands the name of a stream on",
 }
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -49,31 +51,6 @@ the batch is done and the driver commits.
 """
 SETTLE_MS: Final = 120_000
 """How long an election or a restart of a broker may take; Kafka's delivery.timeout.ms."""
-
-CLIENT_SETTINGS: Final = frozenset(
-    {
-        "bootstrap.servers",
-        "compression.type",
-        "transaction.timeout.ms",
-        "delivery.timeout.ms",
-        "security.protocol",
-    }
-)
-"""The kafka.* options that the sink follows."""
-TUNING_SETTINGS: Final = frozenset(
-    {
-        "batch.size",
-        "buffer.memory",
-        "client.id",
-        "linger.ms",
-        "max.in.flight.requests.per.connection",
-        "retries",
-        "retry.backoff.ms",
-    }
-)
-"""kafka.* options that queries for Spark's own sink may carry, and that change nothing in what is
-written: Spark's Arrow batches decide how much is sent at once.
-"""
 ALWAYS: Final = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
 """kafka.* options that may be given, but only as they are anyway."""
 
@@ -93,6 +70,7 @@ class SinkOptions:
     """The options of a query that writes."""
 
     bootstrap: str
+    client: Client
     topic: str | None
     exactly_once: bool
     prefix: str
@@ -110,14 +88,15 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options, checked as far as they can be without a cluster."""
     options = Options(given, _NAMES)
     kafka = options.kafka
-    _check_client_settings(kafka)
+    _check_always(kafka)
     app_id, app_version = options.get("txnAppId"), options.whole_number("txnVersion", least=0)
     if (app_id is None) != (app_version is None):
         raise OptionError("options txnAppId and txnVersion go together: give both or none")
     delivery = options.one_of("delivery", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
-    timeout_ms = _milliseconds(kafka, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+    timeout_ms = number(kafka, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
     return SinkOptions(
-        bootstrap=kafka["bootstrap.servers"],
+        bootstrap=kafka[BOOTSTRAP],
+        client=client_of(kafka),
         topic=options.get("topic"),
         exactly_once=delivery == EXACTLY_ONCE,
         prefix=options.get("transactionalIdPrefix") or PREFIX,
@@ -125,35 +104,16 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         app_version=app_version,
         compression=_compression(kafka.get("compression.type", "none")),
         transaction_timeout_ms=timeout_ms,
-        settle_s=_milliseconds(kafka, "delivery.timeout.ms", SETTLE_MS) / 1000,
+        settle_s=number(kafka, "delivery.timeout.ms", SETTLE_MS) / 1000,
     )
 
 
-def _check_client_settings(kafka: Mapping[str, str]) -> None:
+def _check_always(kafka: Mapping[str, str]) -> None:
     for name, allowed in ALWAYS.items():
         if kafka.get(name, allowed[0]).strip().lower() not in allowed:
             raise OptionError(
                 f"option kafka.{name} is {kafka[name]}: the sink always writes with {allowed[0]}"
             )
-    unknown = sorted(kafka.keys() - CLIENT_SETTINGS - TUNING_SETTINGS - ALWAYS.keys())
-    if unknown:
-        raise OptionError(
-            f"the sink does not know kafka.{unknown[0]}; it follows"
-            f" {', '.join('kafka.' + name for name in sorted(CLIENT_SETTINGS))}"
-        )
-    protocol = kafka.get("security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise OptionError(
-            f"option kafka.security.protocol is {protocol}: the sink writes through plain"
-            " connections only; give it a listener with PLAINTEXT"
-        )
-
-
-def _milliseconds(kafka: Mapping[str, str], name: str, default: int) -> int:
-    text = kafka.get(name, str(default)).strip()
-    if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise OptionError(f"option kafka.{name} must be milliseconds, not {text!r}")
-    return int(text)
 
 
 def _compression(text: str) -> Compression:

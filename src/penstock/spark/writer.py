@@ -129,6 +129,10 @@ def _by_topic(fixed: str | None, column: Any, rows: int) -> list[tuple[str, Any]
     return [(topic, np.flatnonzero(which == i)) for i, topic in enumerate(topics)]
 
 
+def connect(options: SinkOptions) -> Brokers:
+    return Brokers(options.bootstrap, options.settle_s, options.client)
+
+
 class Task:
     """The steps of one task, in their order."""
 
@@ -142,7 +146,7 @@ class Task:
         first = next(chunks, None)
         if first is None:
             return Handed(self._work, Written(0, 0), None)
-        with Brokers(self._options.bootstrap, self._options.settle_s) as brokers:
+        with connect(self._options) as brokers:
             identity = self.begin(brokers)
             marker = self.find_marker(brokers, identity)
             if marker is not None:
@@ -217,7 +221,7 @@ class Task:
 def commit_all(options: SinkOptions, messages: list[Handed]) -> None:
     """Ends the transactions of all tasks; may be repeated."""
     prepared = [m.prepared for m in messages if m.prepared is not None]
-    with Brokers(options.bootstrap, options.settle_s) as brokers:
+    with connect(options) as brokers:
         for transaction in prepared:
             commit(brokers, transaction)
 
@@ -225,7 +229,7 @@ def commit_all(options: SinkOptions, messages: list[Handed]) -> None:
 def abort_all(options: SinkOptions, messages: list[Handed]) -> None:
     """Gives up what is still open. What was committed stays: a replay finds its marker."""
     prepared = [m.prepared for m in messages if m.prepared is not None]
-    with Brokers(options.bootstrap, options.settle_s) as brokers:
+    with connect(options) as brokers:
         for transaction in prepared:
             abort(brokers, transaction)
 
@@ -263,7 +267,7 @@ class BatchWriter(DataSourceArrowWriter):
     def _end_unfinished(self, messages: list[WriterCommitMessage | None]) -> None:
         """Ends what failed tasks have left open, so that readers need not wait for its time-out."""
         options = self._options
-        with Brokers(options.bootstrap, options.settle_s) as brokers:
+        with connect(options) as brokers:
             for task, message in enumerate(messages):
                 if message is None:
                     name = options.transactional_id(self._query, task)
