@@ -11,7 +11,7 @@ from typing import Self
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from penstock.spark.connection import Connection, parse_addresses
+from penstock.spark.connection import Client, Connection, parse_addresses
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -65,7 +65,7 @@ def fill(node: Node, topic: str, *, partitions: int, rows: int) -> int:
     stamp = int(time.time() * 1000)
     batch = build_batch([Record(n, stamp, None, VALUE) for n in range(in_batch)])
     batches = max(1, rows // in_batch // partitions)
-    connection = Connection(parse_addresses(node.bootstrap)[0], "bench")
+    connection = Connection(parse_addresses(node.bootstrap)[0], Client("bench"))
     for partition in range(partitions):
         for _ in range(batches):
             connection.call(_request(topic, partition, batch), ProduceResponse, PRODUCE_VERSION)

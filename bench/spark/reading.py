@@ -1,90 +1,48 @@
-"""Measures the source on Spark with two threads, against one node:
-`python -m bench.spark.reading [--rows N] [--json]`.
+"""The source: rows of 100 B counted in a batch and in a stream's micro-batches, and what a
+micro-batch costs beside its rows.
 
-Rows of 100 B are counted in a batch and in a stream's micro-batches; the first run of each warms up
-and does not count. The overhead of a micro-batch is what one with a single new row takes longer
-than one of Spark's rate source. Processor time is that of the node, Spark's JVM and its Python
-workers together: unlike rows per second it says something on a busy machine, too. Memory is the
-largest that any Python worker ever had.
+The overhead of a micro-batch is what one with a single new row takes longer than one of Spark's
+rate source. Memory is the largest that any Python worker ever had.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.spark.measuring import (
+    PARTITIONS,
+    figures,
+    formats,
+    in_turns,
+    session,
+    worker_mb_max,
+)
 from bench.spark.node import Node, fill, make_topic
-
-from penstock.spark.session import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
-GOALS = {"batch_rows_s": 1_000_000, "stream_rows_s": 800_000}
-RUNS = 3
-PARTITIONS = 2
-IDLE_BATCHES = 15
-TICKS_S = os.sysconf("SC_CLK_TCK")
-SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
+SMALL_BATCHES = 15
+BATCHES_OF_STREAM = 4
 
 
-def processes() -> Iterator[Path]:
-    """This process and all below it, in /proc."""
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # it has ended meanwhile
-    for pid in parents:
-        above = pid
-        while above not in (0, os.getpid()):
-            above = parents.get(above, 0)
-        if above:
-            yield Path("/proc", str(pid))
-
-
-def cpu_s() -> float:
-    """Processor time of all of them so far."""
-    fields = [(p / "stat").read_text().rpartition(")")[2].split() for p in processes()]
-    return sum(int(f[11]) + int(f[12]) for f in fields) / TICKS_S
-
-
-def worker_mb_max() -> float:
-    """The largest resident size that a Python worker of Spark ever had."""
-    found = 0.0
-    for process in processes():
-        if b"-m\0pyspark." in (process / "cmdline").read_bytes():
-            status = (process / "status").read_text()
-            found = max(found, int(status.partition("VmHWM:")[2].split()[0]) / 1024)
-    return found
-
-
-def source(reader: Any, node: Node, topic: str, **options: str) -> DataFrame:
+def source(reader: Any, format_name: str, node: Node, topic: str, **options: str) -> DataFrame:
     given = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": topic}
     given |= {"startingOffsets": "earliest"} | options
-    frame: DataFrame = reader.format("penstock").options(**given).load()
+    frame: DataFrame = reader.format(format_name).options(**given).load()
     return frame
 
 
-def batch_s(spark: SparkSession, node: Node, rows: int) -> float:
-    frame = source(spark.read, node, "rows")
+def batch_s(spark: SparkSession, node: Node, rows: int, format_name: str) -> float:
+    frame = source(spark.read, format_name, node, "rows")
     begun = time.perf_counter()
     assert frame.count() == rows, "rows are missing"
     return time.perf_counter() - begun
@@ -100,10 +58,10 @@ def started(frame: DataFrame, checkpoint: Path, **trigger: Any) -> Iterator[Stre
         query.stop()
 
 
-def stream_s(spark: SparkSession, node: Node, rows: int) -> float:
-    """The time of the micro-batches that read everything, a quarter each."""
-    per_batch = str(max(1, rows // 4))
-    frame = source(spark.readStream, node, "rows", maxOffsetsPerTrigger=per_batch)
+def stream_s(spark: SparkSession, node: Node, rows: int, format_name: str) -> float:
+    """The time of the micro-batches that read everything, an equal part each."""
+    per_batch = str(max(1, rows // BATCHES_OF_STREAM))
+    frame = source(spark.readStream, format_name, node, "rows", maxOffsetsPerTrigger=per_batch)
     with (
         tempfile.TemporaryDirectory() as folder,
         started(frame, Path(folder), availableNow=True) as query,
@@ -111,17 +69,18 @@ def stream_s(spark: SparkSession, node: Node, rows: int) -> float:
         query.awaitTermination()
         progress = query.recentProgress
     assert sum(p["numInputRows"] for p in progress) == rows, "rows are missing"
-    return sum(p["durationMs"]["triggerExecution"] for p in progress) / 1000
+    took_ms: int = sum(p["durationMs"]["triggerExecution"] for p in progress)
+    return took_ms / 1000
 
 
-def small_batch_s(frame: DataFrame, feed: Callable[[], None]) -> float:
+def small_batch_s(frame: DataFrame, feed: Callable[[], Any]) -> float:
     """The median time of micro-batches with next to nothing in them."""
     with (
         tempfile.TemporaryDirectory() as folder,
         started(frame, Path(folder), processingTime="0 seconds") as query,
     ):
         times: dict[int, float] = {}
-        while len(times) < IDLE_BATCHES:
+        while len(times) < SMALL_BATCHES:
             feed()
             time.sleep(0.05)
             if query.exception() is not None:
@@ -132,52 +91,28 @@ def small_batch_s(frame: DataFrame, feed: Callable[[], None]) -> float:
     return statistics.median(times.values())
 
 
-def measure(spark: SparkSession, node: Node, rows: int) -> dict[str, float]:
-    batch_s(spark, node, rows)
-    before = cpu_s()
-    batches = [batch_s(spark, node, rows) for _ in range(RUNS)]
-    batch_cpu_s = (cpu_s() - before) / RUNS
-    stream_s(spark, node, rows)
-    before = cpu_s()
-    streams = [stream_s(spark, node, rows) for _ in range(RUNS)]
-    stream_cpu_s = (cpu_s() - before) / RUNS
-    make_topic(node, "few", 1)
-    ours = small_batch_s(
-        source(spark.readStream, node, "few"), lambda: fill(node, "few", partitions=1, rows=1)
-    )
-    rate = spark.readStream.format("rate").option("rowsPerSecond", "100").load()
-    return {
-        "rows": rows,
-        "batch_rows_s": rows / statistics.median(batches),
-        "batch_cpu_us_per_row": batch_cpu_s / rows * 1e6,
-        "stream_rows_s": rows / statistics.median(streams),
-        "stream_cpu_us_per_row": stream_cpu_s / rows * 1e6,
-        "micro_batch_overhead_s": ours - small_batch_s(rate, lambda: None),
-        "python_worker_mb_max": worker_mb_max(),
-        "load_average": os.getloadavg()[0],
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=8_000_000)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+def reading(rows: int, runs: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, Node(Path(folder)) as node:
         make_topic(node, "rows", PARTITIONS)
-        rows = fill(node, "rows", partitions=PARTITIONS, rows=options.rows)
-        spark = start_session("penstock-bench", "local[2]", SETTINGS)
+        rows = fill(node, "rows", partitions=PARTITIONS, rows=rows)
+        spark = session()
         try:
-            found = measure(spark, node, rows)
+            return {"rows": rows, **_measure(spark, node, rows, runs)}
         finally:
             spark.stop()
-    if options.json:
-        print(json.dumps(found))
-        return
-    for name, value in found.items():
-        goal = f"   (goal {GOALS[name]:,})" if name in GOALS else ""
-        print(f"{name:24} {value:14,.3f}{goal}")
 
 
-if __name__ == "__main__":
-    main()
+def _measure(spark: SparkSession, node: Node, rows: int, runs: int) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for label, run in (("batch", batch_s), ("stream", stream_s)):
+        by_format = {name: partial(run, spark, node, rows, name) for name in formats()}
+        found |= figures(label, in_turns(runs, by_format), rows)
+    rate = spark.readStream.format("rate").option("rowsPerSecond", "100").load()
+    empty_s = small_batch_s(rate, lambda: None)
+    for name in formats():
+        make_topic(node, f"few-{name}", 1)
+        few = source(spark.readStream, name, node, f"few-{name}")
+        feed = partial(fill, node, f"few-{name}", partitions=1, rows=1)
+        found[f"overhead_{name}_s"] = small_batch_s(few, feed) - empty_s
+    found["python_worker_mb_max"] = worker_mb_max()
+    return found
