@@ -7,6 +7,7 @@ drained in the same way, as long as each partition has a replica in sync elsewhe
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from penstock.cli.cluster.state import ClusterState, Node
 
 CORDON = "cordoned.log.dirs"
+HEARD_S_MAX = 5.0
+LOOK_EVERY_S = 0.05
 ROUNDS_MAX = 3
 """A topic that was being created while the node was cordoned is moved in the next round."""
 
@@ -103,3 +106,22 @@ def _cordon(brokers: Brokers, node: Node, *, on: bool) -> None:
 
     doing = f"cordon node {node.id}" if on else f"lift the cordon of node {node.id}"
     alter_node(brokers, node, [Change(CORDON, "*" if on else None)], doing)
+    if not node.fenced:
+        _await_cordon(brokers, node, on=on)
+
+
+def _await_cordon(brokers: Brokers, node: Node, *, on: bool) -> None:
+    """The controller has decided; the node says itself whether it is cordoned, and hears it later.
+
+    A release that does not tell, or a node that went away meanwhile, is not waited for in vain.
+    """
+    from penstock.cli.cluster.state import read_disk
+
+    deadline = time.monotonic() + HEARD_S_MAX
+    while time.monotonic() < deadline:
+        try:
+            if read_disk(brokers, node).cordoned == on:
+                return
+        except CliError:
+            return
+        time.sleep(LOOK_EVERY_S)
