@@ -199,7 +199,7 @@ def test_a_long_poll_ends_when_a_message_comes(node: BrokerProcess, topic: Topic
             started = time.monotonic()
             await client.send_and_wait(name, b"x", partition=0)
             assert (await waiting).value == b"x"
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 10
 
     run(case())
 

@@ -99,7 +99,7 @@ def test_a_killed_member_is_replaced_after_its_timeout(
         settle(made, partitions_of(name, 2))
         waited = time.monotonic() - killed
     # Its last heartbeat may have been a whole interval, 0.2 s, before it was killed.
-    assert SESSION_SECONDS - 0.3 <= waited <= SESSION_SECONDS + 4.0
+    assert SESSION_SECONDS - 0.3 <= waited <= SESSION_SECONDS + 10.0
 
 
 @pytest.mark.parametrize("strategy", BOTH)

@@ -420,7 +420,7 @@ def test_a_silent_member_is_dropped_after_its_timeout_and_no_sooner(
     assert synced.error_code == 0
     eventually(lambda: not describe_classic(raw, group_id).members, every=0.02)
     gone = time.monotonic() - heard
-    assert session - 0.05 <= gone <= session + 1.0
+    assert session - 0.05 <= gone <= session + 5.0
 
 
 def committed_by(group: Group, member: str, epoch: int, offset: int = 1, **fields: Any) -> int:

@@ -25,6 +25,8 @@ from support.raw import RawClient
 V = 16  # librdkafka's
 NEWEST = 18  # Java's
 FINAL_EPOCH = -1
+LONG_MS = 25_000
+PROMPT_SECONDS_MAX = 10.0  # far below LONG_MS, far above what a busy machine takes
 
 
 @pytest.fixture
@@ -112,30 +114,32 @@ def timed(raw: RawClient, request: FetchRequest) -> tuple[float, Any]:
 
 def test_an_empty_fetch_waits_for_max_wait(raw: RawClient, known: RawTopic) -> None:
     took, answer = timed(raw, fetch_request([(known, {0: 0})], V, max_wait_ms=400))
-    assert 0.38 <= took < 2
+    assert 0.38 <= took < PROMPT_SECONDS_MAX
     assert not answer.responses[0].partitions[0].records
-    took, _ = timed(raw, fetch_request([(known, {0: 0})], V, max_wait_ms=0))
+    took = min(timed(raw, fetch_request([(known, {0: 0})], V, max_wait_ms=0))[0] for _ in range(10))
     assert took < 0.3
 
 
 def test_min_bytes_of_zero_does_not_wait(raw: RawClient, known: RawTopic) -> None:
-    took, _ = timed(raw, fetch_request([(known, {0: 0})], V, max_wait_ms=5000, min_bytes=0))
-    assert took < 1
+    took, _ = timed(raw, fetch_request([(known, {0: 0})], V, max_wait_ms=LONG_MS, min_bytes=0))
+    assert took < PROMPT_SECONDS_MAX
 
 
 def test_enough_bytes_do_not_wait(raw: RawClient, known: RawTopic) -> None:
     fill(raw, known, 1, 1000)
-    took, answer = timed(raw, fetch_request([(known, {0: 0})], V, max_wait_ms=5000, min_bytes=900))
-    assert took < 1
+    took, answer = timed(
+        raw, fetch_request([(known, {0: 0})], V, max_wait_ms=LONG_MS, min_bytes=900)
+    )
+    assert took < PROMPT_SECONDS_MAX
     assert answer.responses[0].partitions[0].records
     took, answer = timed(raw, fetch_request([(known, {0: 0})], V, max_wait_ms=400, min_bytes=9000))
-    assert 0.38 <= took < 2
+    assert 0.38 <= took < PROMPT_SECONDS_MAX
     assert answer.responses[0].partitions[0].records, "too few bytes come when the time is over"
 
 
 def test_an_error_does_not_wait(raw: RawClient, known: RawTopic) -> None:
-    took, answer = timed(raw, fetch_request([(known, {0: 99})], V, max_wait_ms=5000))
-    assert took < 1
+    took, answer = timed(raw, fetch_request([(known, {0: 99})], V, max_wait_ms=LONG_MS))
+    assert took < PROMPT_SECONDS_MAX
     assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -153,11 +157,11 @@ def test_a_waiting_fetch_is_woken_by_enough_bytes(
 
     feeder = threading.Thread(target=feed)
     feeder.start()
-    _, answer = timed(raw, fetch_request([(known, {0: 0})], V, max_wait_ms=10_000, min_bytes=3500))
+    _, answer = timed(raw, fetch_request([(known, {0: 0})], V, max_wait_ms=LONG_MS, min_bytes=3500))
     woken = time.monotonic()
     feeder.join()
     assert len(heads(answer.responses[0].partitions[0].records)) == 4
-    assert woken - gone_by[0] < 1
+    assert woken - gone_by[0] < PROMPT_SECONDS_MAX
 
 
 # Sessions

@@ -212,18 +212,21 @@ class Cluster:
         return self._admin
 
     @contextlib.contextmanager
-    def raw(self, node_id: int) -> Iterator[RawClient]:
+    def raw(self, node_id: int, seconds: float = CALL_SECONDS_MAX) -> Iterator[RawClient]:
         """A raw connection to one node."""
         node = self.nodes[node_id]
-        with RawClient(node.host, node.port, seconds=ANSWER_SECONDS_MAX) as client:
+        with RawClient(node.host, node.port, seconds=seconds) as client:
             yield client
 
     def ask(self, request: Any, version: int, node_ids: Iterable[int] = ()) -> Any:
         """The answer of the first node that gives one."""
         errors: list[str] = []
-        for node_id in list(node_ids) or self.running:
+        asked = list(node_ids) or self.running
+        # One that is paused must not keep the others from being asked.
+        seconds = ANSWER_SECONDS_MAX if len(asked) > 1 else CALL_SECONDS_MAX
+        for node_id in asked:
             try:
-                with self.raw(node_id) as client:
+                with self.raw(node_id, seconds) as client:
                     return client.call(request, version)
             except (OSError, Closed) as error:
                 errors.append(f"node {node_id}: {error!r}")

@@ -88,7 +88,7 @@ def partitions_of(topic: str, count: int) -> set[Partition]:
     return {(topic, p) for p in range(count)}
 
 
-def settle(sharing: Iterable[Member], wanted: set[Partition], seconds: float = 20.0) -> None:
+def settle(sharing: Iterable[Member], wanted: set[Partition], seconds: float = 60.0) -> None:
     """Polls until the members own all of `wanted` between them, none of it twice, and everyone has
     some.
     """
@@ -109,7 +109,7 @@ def publish(broker: BrokerProcess, topic: str, values: Iterable[str], partitions
     produce_all(producer(broker), topic, messages)
 
 
-def polled(sharing: Iterable[Member], count: int, seconds: float = 20.0) -> list[str]:
+def polled(sharing: Iterable[Member], count: int, seconds: float = 60.0) -> list[str]:
     """Polls until the members have got `count` messages between them; returns all, sorted."""
     sharing = list(sharing)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from support.groups import STRATEGIES, Member, members, partitions_of, publish, settle
+from support.groups import STRATEGIES, Member, members, partitions_of, polled, publish, settle
 from support.helpers import TopicMaker, produce_all, producer
 from support.process import BrokerProcess
 
@@ -237,14 +237,14 @@ def test_messages_come_again_after_a_seek(
     with members() as made:
         made.append(Member(group_node, group_id, [name], STRATEGIES["range"]))
         settle(made, partitions_of(name, 1))
-        made[0].poll(1.0)
+        polled(made, 2)
         assert made[0].values == [b"b", b"c"]
 
 
 def test_bench(run: Run, group_node: BrokerProcess) -> None:
     size = ("--members", "5", "--partitions", "11", "--groups", "3", "--seconds", "0.2")
     found = run("bench", "groups", *size, "--json", "--broker-pid", str(group_node.pid)).json()
-    assert 0 < found["classic_rebalance_s"] < 3
+    assert 0 < found["classic_rebalance_s"] < 10
     assert 0 < found["consumer_join_s"] < 10
     assert (found["consumer_moved"], found["consumer_moved_too_many"]) == (2, 0)
     assert found["heartbeats"] > 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.options import TIMEOUT_S_DEFAULT
 from support.process import free_port
 
 Run = Callable[..., Any]
@@ -90,7 +91,7 @@ def test_a_refused_connection_is_told_at_once(run_at: Run, args: tuple[str, ...]
     address = f"127.0.0.1:{free_port()}"
     started = time.monotonic()
     ended = run_at(address, *args)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < TIMEOUT_S_DEFAULT
     assert ended.code == 1
     assert ended.sentence == (
         f"cannot reach a broker at {address} (connection refused): start one with `penstock serve`,"
@@ -103,7 +104,7 @@ def test_a_listener_that_never_answers_is_told_within_the_timeout(run_at: Run) -
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
         started = time.monotonic()
         ended = run_at(address, "topic", "list", "--timeout", "1")
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - started < TIMEOUT_S_DEFAULT
     assert ended.code == 1
     assert ended.sentence == (
         f"cannot list topics: no answer from {address} within 1 s; check that a Kafka listener is"

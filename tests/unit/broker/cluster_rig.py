@@ -16,7 +16,7 @@ from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsReq
 from support.process import free_port
 from unit.broker.rig import until
 
-START_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 60.0
 
 
 class Nodes:

@@ -21,7 +21,8 @@ from support.calls import RawTopic
 from unit.broker.rig import Peer, Rig, running, until
 from unit.net.served import run
 
-LONG_MS = 20_000
+LONG_MS = 60_000
+PROMPT_SECONDS_MAX = 10.0  # far below LONG_MS, far above what a busy machine takes
 KB = batch([b"x" * 930])  # about a kilobyte
 SIZE = len(KB)
 
@@ -53,7 +54,7 @@ def test_max_wait_ends_in_an_empty_answer(tmp_path: Path) -> None:
             peer = await rig.peer()
             began = time.monotonic()
             data = await peer.fetch(topic, 0, max_wait_ms=150)
-            assert 0.14 < time.monotonic() - began < 2
+            assert 0.14 < time.monotonic() - began < PROMPT_SECONDS_MAX
             assert (data.error_code, bytes(data.records), data.high_watermark) == (0, b"", 0)
             assert not rig.partition(topic).fetch_waiters
 
@@ -124,9 +125,9 @@ def test_min_bytes_beyond_max_bytes_does_not_wait_for_what_cannot_be_sent(tmp_pa
             await filled(rig, topic, peer, {0: 5})
             began = time.monotonic()
             answer = await ask(
-                peer, [(topic, {0: 0})], max_wait_ms=1_500, min_bytes=1 << 20, max_bytes=2 * SIZE
+                peer, [(topic, {0: 0})], max_wait_ms=LONG_MS, min_bytes=1 << 20, max_bytes=2 * SIZE
             )
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < PROMPT_SECONDS_MAX
             assert sizes(answer) == {0: 2 * SIZE}
 
     run(test)
@@ -143,7 +144,7 @@ def test_an_error_ends_waiting(tmp_path: Path) -> None:
             )
             codes = {p.partition_index: p.error_code for p in answer.responses[0].partitions}
             assert codes == {0: 0, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < PROMPT_SECONDS_MAX
 
     run(test)
 

@@ -21,7 +21,7 @@ from unit.broker.rig import Peer, until
 from unit.net.served import run
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-LONG_MS = 10_000
+LONG_MS = 60_000
 
 
 async def ask(
@@ -194,7 +194,7 @@ def test_a_consumer_is_sent_to_a_replica_in_its_rack(tmp_path: Path) -> None:
             began = time.monotonic()
             data = await ask_one(peer, topic, 3, rack_id="b", max_wait_ms=LONG_MS)
             assert data.preferred_read_replica in (2, 3)
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < LONG_MS / 4000
             assert (data.records, data.high_watermark) == (b"", 3)
             # A follower out of sync is nobody to read from.
             await stage.leave(3, fence=False)

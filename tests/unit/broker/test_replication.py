@@ -20,7 +20,7 @@ from unit.broker.replica_rig import Stage, staged
 from unit.broker.rig import Peer, produce_request, until
 from unit.net.served import run
 
-LONG_MS = 20_000
+LONG_MS = 60_000
 
 
 def files(stage: Stage, index: int = 0) -> set[bytes]:

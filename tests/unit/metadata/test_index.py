@@ -45,11 +45,11 @@ def test_fencing_costs_by_what_the_broker_holds() -> None:
     large(rig)
     took, changes = [], []
     for _ in range(5):  # the best of several, as others use the machine too
-        began = time.perf_counter()
+        began = time.thread_time()
         records, fenced = rig.controller.broker_unreachable(4, rig.epoch(4), rig.now_ms)
         rig.take((records, fenced))
         rig.heartbeat(4)
-        took.append(time.perf_counter() - began)
+        took.append(time.thread_time() - began)
         assert fenced
         changes.append(len(records) - 1)
     assert changes == [1, 0, 0, 0, 0], "once it has left its only in-sync set"

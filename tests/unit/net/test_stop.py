@@ -68,7 +68,7 @@ def test_what_does_not_end_is_cut_after_the_grace_time(kind: str) -> None:
             await until(lambda: net.script.seen)
             began = time.monotonic()
             await net.server.stop(0.3)
-            assert 0.29 < time.monotonic() - began < 3
+            assert 0.29 < time.monotonic() - began < 10
             await until(lambda: not net.server.connections)
 
     run(test)
@@ -81,8 +81,8 @@ def test_half_a_frame_does_not_hold_up_the_end() -> None:
             await client.send(frame(1, body=b"x" * 100)[:50])
             await until(lambda: net.used)
             began = time.monotonic()
-            await net.server.stop(5.0)
-            assert time.monotonic() - began < 2
+            await net.server.stop(40.0)
+            assert time.monotonic() - began < 15
             assert await client.is_closed()
             assert net.used == 0
 

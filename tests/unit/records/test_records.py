@@ -179,7 +179,7 @@ def check_bounded(header: BatchHeader, body: bytes | bytearray) -> None:
     batch = assemble(header, body)
     check_batch(batch)
     tracemalloc.start()
-    started = time.monotonic()
+    started = time.thread_time()
     try:
         for record in read_records(batch, max_bytes=100_000):
             assert header.base_offset <= record.offset <= header.last_offset
@@ -189,7 +189,7 @@ def check_bounded(header: BatchHeader, body: bytes | bytearray) -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 500_000
-    assert time.monotonic() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def test_control_records() -> None:
