@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.penstock_only, pytest.mark.timeout(120)]
 
 METADATA = "__cluster_metadata"
 TOOL_SECONDS_MAX = 60
-FAILOVER_SECONDS_MAX = 3.0
+FAILOVER_SECONDS_MAX = 5.0  # below `broker.session.timeout.ms`
 SNAPSHOTS_OFTEN = {"metadata.log.max.record.bytes.between.snapshots": "6000"}
 
 

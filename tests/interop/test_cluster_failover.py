@@ -33,10 +33,11 @@ PARTITIONS = 3
 PER_SECOND = 200
 KILLS = 4
 GO_ON_SECONDS_MAX = 40.0
-MEDIAN_PAUSE_SECONDS_MAX = 1.0
-# The cluster itself is back within 3 s, which `make bench-cluster` measures with a client that has
-# no pauses of its own; librdkafka's grow to ten seconds.
-WORST_PAUSE_SECONDS_MAX = 12.0
+# The cluster itself is back within 3 s, which `make bench-cluster` measures on a quiet machine with
+# a client that has no pauses of its own; librdkafka's grow to ten seconds. A cluster that did not
+# see the connection close would wait for `broker.session.timeout.ms`, 6 s.
+MEDIAN_PAUSE_SECONDS_MAX = 4.0
+WORST_PAUSE_SECONDS_MAX = 20.0
 SETTLE_SECONDS = 1.0
 PROMPT_SECONDS = 0.3
 # By themselves Java and librdkafka stay below 100 ms, which `make bench` measures; aiokafka and

@@ -160,8 +160,11 @@ def test_under_replicated(console: Console, cluster: Cluster, name: str) -> None
             return [row["Partition"] for row in rows(text)] == ["0", "1", "2"]
 
         eventually(shown, SETTLE_SECONDS_MAX)
-        described = rows(console("topics", "--describe", "--topic", name))
-        assert "3" not in {row["Leader"] for row in described}
+
+        def leaders() -> set[str]:
+            return {row["Leader"] for row in rows(console("topics", "--describe", "--topic", name))}
+
+        eventually(lambda: "3" not in leaders())
     finally:
         cluster.start_node(3)
     cluster.wait_complete()
@@ -178,7 +181,7 @@ def test_configs_of_topics(console: Console, cluster: Cluster, name: str) -> Non
         return console("configs", "--describe", *topic)
 
     eventually(lambda: "retention.ms=123456" in described())
-    assert "cleanup.policy=compact" in described()
+    eventually(lambda: "cleanup.policy=compact" in described())
     console("configs", "--alter", *topic, "--delete-config", "retention.ms")
     eventually(lambda: "retention.ms=123456" not in described())
     done = console.try_("configs", "--alter", *topic, "--add-config", "retention.ms=soon")
@@ -198,7 +201,7 @@ def test_configs_of_brokers(console: Console) -> None:
         return console("configs", "--describe", *one)
 
     eventually(lambda: f"DYNAMIC_BROKER_CONFIG:{size}=2000000" in of_one())
-    assert f"DYNAMIC_DEFAULT_BROKER_CONFIG:{size}=2100000" in of_one()
+    eventually(lambda: f"DYNAMIC_DEFAULT_BROKER_CONFIG:{size}=2100000" in of_one())
     other = ["--entity-type", "brokers", "--entity-name", "1"]
     assert f"{size}=2000000" not in console("configs", "--describe", *other)
     for which in (one, every):
@@ -281,12 +284,12 @@ def test_reassign(console: Console, cluster: Cluster, name: str, tmp_path: Path)
     text = eventually(verified, SETTLE_SECONDS_MAX)
     assert "Clearing broker-level throttles on brokers 1,2,3" in text
     assert f"Clearing topic-level throttles on topic {name}" in text
-    assert replicas(cluster, name) == {p: tuple(nodes) for p, nodes in wanted.items()}
+    moved_to = {p: tuple(nodes) for p, nodes in wanted.items()}
+    eventually(lambda: replicas(cluster, name) == moved_to)
     cluster.wait_in_sync(name)
-    of_topic = console("configs", "--describe", "--entity-type", "topics", "--entity-name", name)
-    assert "throttled" not in of_topic
-    of_node = console("configs", "--describe", "--entity-type", "brokers", "--entity-name", "2")
-    assert "throttled" not in of_node
+    for entity in (("topics", name), ("brokers", "2")):
+        where = ["--entity-type", entity[0], "--entity-name", entity[1]]
+        eventually(lambda where=where: "throttled" not in console("configs", "--describe", *where))
     assert "No partition reassignments found." in console("reassign-partitions", "--list")
     text = console("get-offsets", "--topic", name, "--time", "-1")
     assert f"{name}:0:500" in text.split()
@@ -296,6 +299,7 @@ def test_reassign_changes_the_factor(
     console: Console, cluster: Cluster, name: str, tmp_path: Path
 ) -> None:
     console("topics", "--create", "--topic", name, "--replica-assignment", "1")
+    cluster.wait_in_sync(name)
     publish(cluster, name)
     plan = tmp_path / "plan.json"
     for wanted in ([1, 2, 3], [3, 2], [2]):
@@ -308,8 +312,8 @@ def test_reassign_changes_the_factor(
             ),
             SETTLE_SECONDS_MAX,
         )
-        assert replicas(cluster, name) == {0: tuple(wanted)}
-        assert cluster.leader(name) in wanted
+        eventually(lambda wanted=wanted: replicas(cluster, name) == {0: tuple(wanted)})
+        eventually(lambda wanted=wanted: cluster.leader(name) in wanted)
 
 
 def test_reassign_refuses_and_cancels(

@@ -295,12 +295,13 @@ class Cluster:
             views = [self.partitions(*topics, node_ids=[node_id]) for node_id in self.running]
             assert views[0], "no such topic"
             for node_id, states in zip(self.running, views, strict=True):
+                assert states.keys() == views[0].keys(), f"node {node_id} knows other partitions"
                 lagging = {
                     where: state
                     for where, state in states.items()
                     if state.leader < 0
                     or set(state.isr) != set(state.replicas)
-                    or state != views[0].get(where)
+                    or state != views[0][where]
                 }
                 assert not lagging, f"node {node_id}: {lagging}"
             return True

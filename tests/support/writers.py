@@ -150,7 +150,11 @@ class AiokafkaWriter(Writer):
         waiting: set[asyncio.Task[None]] = set()
         number = 0
         while not self.stopping.is_set():
-            task = asyncio.create_task(self._send(client, number))
+            value, partition, sent = f"w-{number}", number % self.partitions, time.time()
+            # One after the other, also while the client waits for room or metadata: among several
+            # that wait it keeps no order.
+            sending = await client.send(self.topic, value.encode(), partition=partition)
+            task = asyncio.create_task(self._take(sending, sent, partition, value))
             waiting.add(task)
             task.add_done_callback(waiting.discard)
             number += 1
@@ -158,10 +162,11 @@ class AiokafkaWriter(Writer):
         await asyncio.gather(*waiting)
         await client.stop()
 
-    async def _send(self, client: AIOKafkaProducer, number: int) -> None:
-        value, partition, sent = f"w-{number}", number % self.partitions, time.time()
+    async def _take(
+        self, sending: asyncio.Future[Any], sent: float, partition: int, value: str
+    ) -> None:
         try:
-            done = await client.send_and_wait(self.topic, value.encode(), partition=partition)
+            done = await sending
             self.answered(sent, partition, done.offset, value)
         except Exception as error:
             self.errors.append(repr(error))
