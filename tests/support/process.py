@@ -28,20 +28,34 @@ LOG_TAIL_BYTES = 6_000
 # workers of one test run share the range out, and no worker gives a port twice.
 PORTS = range(29_200, 32_768)
 WORKERS_MAX = 8
+ROW_PORTS_MAX = 8
+ROWS = range(28_000, PORTS.start, ROW_PORTS_MAX)
 _given: set[int] = set()
 
 
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on, and that was not given before."""
+    return _free(PORTS, 1)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many such ports in a row."""
+    assert count <= ROW_PORTS_MAX
+    return _free(ROWS, count)
+
+
+def _free(firsts: range, count: int) -> int:
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", f"gw{os.getpid()}").removeprefix("gw"))
-    ports = set(PORTS[worker % WORKERS_MAX :: WORKERS_MAX]) - _given
-    for port in random.sample(sorted(ports), len(ports)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            _given.add(port)
-            return port
-    raise RuntimeError(f"no free port between {PORTS.start} and {PORTS.stop - 1}")
+    ours = set(firsts[worker % WORKERS_MAX :: WORKERS_MAX]) - _given
+    for first in random.sample(sorted(ours), len(ours)):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                probe = stack.enter_context(socket.socket())
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+            _given.add(first)
+            return first
+    raise RuntimeError(f"no free port between {firsts.start} and {firsts.stop - 1}")
 
 
 class BrokerProcess:

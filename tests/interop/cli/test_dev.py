@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.node.pid_file import read_pid, running_pid
-from support.process import free_port
+from support.process import free_port, free_ports
 from support.waiting import eventually
 
 from .conftest import COMMAND_SECONDS_MAX, PENSTOCK, Ended, Run
@@ -70,20 +69,6 @@ def running(root: Path, *args: str) -> Iterator[Dev]:
             eventually(lambda folder=folder: running_pid(str(folder)) is None)
 
 
-def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens on."""
-    while True:
-        first = free_port()
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
-
-
 def test_one_node_from_start_to_start(tmp_path: Path) -> None:
     port = free_port()
     with running(tmp_path, "--nodes", "1", "--base-port", str(port)) as dev:
@@ -92,7 +77,8 @@ def test_one_node_from_start_to_start(tmp_path: Path) -> None:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: "node 1 was ended by SIGKILL" in dev.err())
-        assert f"penstock serve --config {dev.folder(1)}/penstock.toml" in dev.err()
+        told = f"penstock serve --config {dev.folder(1)}/penstock.toml"
+        eventually(lambda: told in dev.err())
         assert dev.process.poll() is None, "dev goes on"
         assert read_pid(str(dev.folder(1))) == pid
         assert dev.pid(1) is None
@@ -103,7 +89,7 @@ def test_one_node_from_start_to_start(tmp_path: Path) -> None:
             assert dev.pid(1) == back.pid
             eventually(lambda: f"node 1 is back as process {back.pid}" in dev.err())
             assert dev.stop() == 0
-            assert back.wait(0) == 0, "dev stops also what others started"
+            assert back.wait(COMMAND_SECONDS_MAX) == 0, "dev stops also what others started"
     assert not (tmp_path / "node-1" / "penstock.pid").exists()
     assert (tmp_path / "node-1" / ".kafka_cleanshutdown").exists()
     with running(tmp_path) as dev:
@@ -130,7 +116,7 @@ def test_three_nodes_live_through_the_loss_of_one_and_grow(tmp_path: Path, run_a
         with subprocess.Popen(command, stdout=subprocess.PIPE) as back:
             eventually(lambda: run_at(bootstrap, "cluster", "status").code == 0)
             assert dev.stop() == 0
-            assert back.wait(0) == 0
+            assert back.wait(COMMAND_SECONDS_MAX) == 0
     for i in (1, 2, 3):
         assert (tmp_path / f"node-{i}" / ".kafka_cleanshutdown").exists(), "stopped cleanly"
     with running(tmp_path, "--nodes", "4") as dev:
