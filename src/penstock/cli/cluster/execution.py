@@ -52,14 +52,14 @@ def execute(brokers: Brokers, state: ClusterState, moves: list[Move], throttle: 
         submit(brokers, {move.key: move.new for move in moves})
     except CliError:
         if throttle is not None:
-            tidy(brokers)
+            tidy(brokers, moves)
         raise
     try:
         watch(brokers, state, moves)
     except KeyboardInterrupt:
         raise CliError(f"stopped looking on; {_GOES_ON}", EXIT_INTERRUPTED) from None
     if throttle is not None:
-        clear_throttle(brokers, state)
+        clear_throttle(brokers, state, moves)
     _require_done(brokers, moves)
     elect(brokers, [move.key for move in moves], PREFERRED, "elect the preferred leaders")
 
@@ -180,7 +180,9 @@ def cancel(brokers: Brokers, keys: Iterable[Key]) -> None:
     submit(brokers, dict.fromkeys(keys))
 
 
-def tidy(brokers: Brokers) -> bool:
-    """Takes a throttle away that nothing needs any more; whether there was one."""
+def tidy(brokers: Brokers, moves: Iterable[Move] = ()) -> bool:
+    """Takes a throttle away that nothing needs any more, also that of `moves`, if it has just been
+    set; whether there was one.
+    """
     state = gather(brokers)
-    return not state.reassignments and clear_throttle(brokers, state)
+    return not state.reassignments and clear_throttle(brokers, state, moves)

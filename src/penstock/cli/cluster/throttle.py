@@ -54,11 +54,16 @@ def set_throttle(
     alter_topics(brokers, changes, doing)
 
 
-def clear_throttle(brokers: Brokers, state: ClusterState) -> bool:
-    """Takes away every throttle of the cluster's topics and nodes; whether there was one."""
+def clear_throttle(brokers: Brokers, state: ClusterState, moves: Iterable[Move] = ()) -> bool:
+    """Takes away every throttle of the cluster's topics and nodes; whether there was one.
+
+    That of `moves` has just been set: a broker that is asked for it may not have heard of it.
+    """
     doing = "take the throttle away"
-    topics = sorted({topic for topic, _ in state.partitions})
-    changes: dict[str, list[Change]] = {}
+    moves = list(moves)
+    changes = {move.topic: [Change(name, None) for name in TOPIC_SETTINGS] for move in moves}
+    throttled = {node for move in moves for node in (*move.now, *move.new)}
+    topics = sorted({topic for topic, _ in state.partitions} - changes.keys())
     for start in range(0, len(topics), TOPICS_AT_ONCE_MAX):
         names = topics[start : start + TOPICS_AT_ONCE_MAX]
         found = read_topics(brokers, names, list(TOPIC_SETTINGS), doing, own=True)
@@ -70,7 +75,10 @@ def clear_throttle(brokers: Brokers, state: ClusterState) -> bool:
     alter_topics(brokers, changes, doing)
     there_was = bool(changes)
     for node in state.nodes.values():
-        rates = {} if node.fenced else read_node(brokers, node, list(NODE_SETTINGS), doing)
+        rates: Iterable[str] = ()
+        if not node.fenced:
+            known = node.id in throttled
+            rates = NODE_SETTINGS if known else read_node(brokers, node, [*NODE_SETTINGS], doing)
         if rates:
             alter_node(brokers, node, [Change(name, None) for name in rates], doing)
             there_was = True
