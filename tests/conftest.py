@@ -31,8 +31,13 @@ from support.reference import KafkaProcess
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
-# Topics are made by the tests, on purpose; a typo in one must not make a topic.
-SHARED_SETTINGS = {"auto.create.topics.enable": "false"}
+# Topics are made by the tests, on purpose; a typo in one must not make a topic. Many tests write
+# messages with timestamps of years ago, which the first look of a broker that lives for more than
+# five minutes would delete under their hands.
+SHARED_SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "log.retention.check.interval.ms": "86400000",
+}
 
 # Each of these starts a JVM, or a Kafka, that all of its tests use.
 SHARED_JVM_FILES = (
