@@ -23,7 +23,7 @@ from support.process import BrokerProcess
 from support.reference import java_command
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.penstock_only, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.penstock_only, pytest.mark.timeout(300)]
 
 METADATA = "__cluster_metadata"
 TOOL_SECONDS_MAX = 60

@@ -27,7 +27,7 @@ from support.helpers import QUIET, produce_all, take
 from support.waiting import eventually
 from support.writers import WRITERS, Writer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
 PER_SECOND = 200

@@ -20,7 +20,7 @@ from support.tools import Tools
 from support.waiting import eventually
 from support.writers import ConfluentWriter
 
-pytestmark = [pytest.mark.penstock_only, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.penstock_only, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PARTITIONS = 4
 PER_SECOND = 100

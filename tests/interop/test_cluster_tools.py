@@ -19,7 +19,7 @@ from support.helpers import QUIET, produce_all
 from support.tools import Done, Tools
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 MESSAGES = 60
 THROTTLE = "50000000"

@@ -94,7 +94,7 @@ def test_every_program_is_tested() -> None:
     assert [program(heading, n) for heading in headings for n in (0, 1)] == PROGRAMS
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_at_most_once(delivery_node: BrokerProcess, tmp_path: Path) -> None:
     handled = handled_with_a_kill(delivery_node, "At most once", tmp_path / "log")
     assert set(handled.values()) == {1}, "nothing is handled twice"
@@ -102,7 +102,7 @@ def test_at_most_once(delivery_node: BrokerProcess, tmp_path: Path) -> None:
     assert lost == set(range(FATAL + 1, 2 * BATCH)), "only what was under way is lost"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_at_least_once(delivery_node: BrokerProcess, tmp_path: Path) -> None:
     handled = handled_with_a_kill(delivery_node, "At least once", tmp_path / "log")
     assert set(handled) == set(range(MESSAGES)), "nothing is left out"
@@ -110,7 +110,7 @@ def test_at_least_once(delivery_node: BrokerProcess, tmp_path: Path) -> None:
     assert repeated == set(range(BATCH, FATAL + 1)), "what was not committed comes again"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_exactly_once(delivery_node: BrokerProcess, tmp_path: Path) -> None:
     handled = handled_with_a_kill(delivery_node, "Exactly once", tmp_path / "log")
     assert handled[FATAL] == 2, "it was killed while it was handling"

@@ -127,7 +127,7 @@ def end(worker: subprocess.Popen[bytes]) -> None:
     assert worker.returncode == 0, errors.decode()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_exactly_once_while_workers_are_killed(
     group_node: BrokerProcess, group_topic: TopicMaker, group_id: str, start: Started
 ) -> None:
@@ -152,7 +152,7 @@ def test_exactly_once_while_workers_are_killed(
     assert count(everything) > count(feed.sent), "no kill has struck a transaction"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_exactly_once_when_a_worker_goes_for_good(
     group_node: BrokerProcess, group_topic: TopicMaker, group_id: str, start: Started
 ) -> None:
@@ -171,7 +171,7 @@ def test_exactly_once_when_a_worker_goes_for_good(
     end(second)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_exactly_once_when_a_worker_loses_its_partitions_in_a_transaction(
     group_node: BrokerProcess, group_topic: TopicMaker, group_id: str, start: Started
 ) -> None:
@@ -202,7 +202,7 @@ def test_exactly_once_when_a_worker_loses_its_partitions_in_a_transaction(
     end(other)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_exactly_once_fences_a_zombie(
     group_node: BrokerProcess, group_topic: TopicMaker, group_id: str, start: Started
 ) -> None:
@@ -238,7 +238,7 @@ def _take(worker: Any, messages: int) -> None:
             handled += 1
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_exactly_once_reads_again_what_was_aborted(
     group_node: BrokerProcess,
     group_topic: TopicMaker,
@@ -312,7 +312,7 @@ def _there(connection: Any) -> bool:
     return False
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_offsets_in_sqlite_while_workers_are_killed(
     group_node: BrokerProcess,
     group_topic: TopicMaker,
@@ -328,7 +328,7 @@ def test_offsets_in_sqlite_while_workers_are_killed(
 
 
 @pytest.mark.skipif(postgres.missing() is not None, reason=str(postgres.missing()))
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_offsets_in_postgresql_while_workers_are_killed(
     group_node: BrokerProcess, group_topic: TopicMaker, group_id: str, start: Started
 ) -> None:
@@ -337,7 +337,7 @@ def test_offsets_in_postgresql_while_workers_are_killed(
         count_with_kills(group_node, topic, group_id, start, url, connection)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_worker_that_was_overtaken_counts_nothing_twice(
     group_node: BrokerProcess,
     group_topic: TopicMaker,

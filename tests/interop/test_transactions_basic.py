@@ -21,7 +21,7 @@ from support.helpers import QUIET, TopicMaker, take
 from support.process import BrokerProcess
 from support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 CALL_SECONDS = 30.0
 PARTITIONS = 3

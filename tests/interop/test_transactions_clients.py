@@ -23,7 +23,7 @@ from support.transactional import CLIENTS, Client, Got, Reader, Where, Writer, l
 from support.transactions import SETTINGS, await_end, newest_features
 from support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 END = b"END "
 NO_OFFSET = -1001  # librdkafka's word for "nothing was committed"

@@ -23,7 +23,7 @@ from support.tools import Tools
 from support.transactions import await_end
 from support.waiting import CALL_SECONDS_MAX
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 _numbers = itertools.count(1)
 

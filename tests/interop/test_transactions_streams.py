@@ -17,7 +17,7 @@ from support.reference import java_command
 from support.transactions import SETTINGS, newest_features
 from support.waiting import CALL_SECONDS_MAX, eventually
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 SOURCE = Path(__file__).parent / "java" / "WordCount.java"
 WORDS = 7

@@ -15,7 +15,7 @@ from support.raw import RawClient
 from support.tools import Done, Tools
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 CALL_SECONDS = 30.0
 TRANSACTIONAL = 0x10

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.process import BrokerProcess
+from support.waiting import eventually
 
 Run = Callable[..., Any]
 SHORT = ("--seconds", "0.3", "--json")
@@ -24,10 +25,14 @@ SHORT = ("--seconds", "0.3", "--json")
     ],
 )
 def test_produce(node: BrokerProcess, run: Run, options: tuple[str, ...]) -> None:
-    found = run("bench", "produce", *options, *SHORT, "--broker-pid", str(node.pid)).json()
+    def measured() -> Any:
+        found = run("bench", "produce", *options, *SHORT, "--broker-pid", str(node.pid)).json()
+        assert found["broker_cpu_s"] > 0, "less than the kernel counts, where others are busy"
+        return found
+
+    found = eventually(measured)
     assert found["messages"] > 0
     assert found["messages_per_s"] == pytest.approx(found["messages"] / found["seconds"], rel=0.01)
-    assert found["broker_cpu_s"] > 0
     per_core = found["messages"] / found["broker_cpu_s"]
     assert found["messages_per_core_s"] == pytest.approx(per_core, rel=0.01)
 

@@ -235,7 +235,7 @@ def test_a_plan_is_shown_saved_carried_out_and_taken_back(
     assert len(facts["moves"]) == 4
     assert facts["bytes"] > 0
     assert sorted(replicas(cluster, name)) == [(1,), (1,), (2,), (2,), (3,), (3,)]
-    assert not throttled(run_at, cluster, name)
+    eventually(lambda: not throttled(run_at, cluster, name))
     assert run("reassign", "--plan", str(plan), "--verify").code == 0
     text = run_at(cluster.bootstrap, "topic", "consume", name).out
     assert {int(line.split()[0]) for line in text.splitlines()} == set(range(600))
@@ -271,7 +271,7 @@ def test_leaving_and_coming_back_to_a_reassignment(
     assert begun.returncode == 130
     assert b"the reassignment goes on" in said
     assert b"penstock cluster reassign --cancel" in said
-    assert throttled(run_at, cluster, name)
+    eventually(lambda: throttled(run_at, cluster, name))
     still = run("reassign", "--verify", "--format", "json")
     assert {m["topic"] for m in still.json(UNFINISHED)["moving"]} == {name}
     again = run("reassign", "--topic", name, "--yes")
@@ -279,9 +279,14 @@ def test_leaving_and_coming_back_to_a_reassignment(
     stopped = run("reassign", "--cancel")
     assert re.fullmatch(r"cancelled the reassignment of (1 partition|2 partitions)\n", stopped.out)
     assert stopped.err == "took the throttle away\n"
-    assert replicas(cluster, name).count((1,)) >= 2, "what was not done is as it was"
-    assert {len(ids) for ids in replicas(cluster, name)} == {1}
-    assert not throttled(run_at, cluster, name)
+
+    def undone() -> bool:
+        now = replicas(cluster, name)
+        assert now.count((1,)) >= 2, "what was not done is as it was"
+        return {len(ids) for ids in now} == {1}
+
+    eventually(undone)
+    eventually(lambda: not throttled(run_at, cluster, name))
     assert run("reassign", "--verify").out == "no reassignment is under way\n"
 
 

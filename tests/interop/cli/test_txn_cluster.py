@@ -22,7 +22,7 @@ def cluster(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         yield cluster
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_transactions_of_all_coordinators_are_listed(
     cluster: Cluster, run_at: Run, topic_name: Callable[[], str]
 ) -> None:
