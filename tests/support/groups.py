@@ -88,9 +88,15 @@ def partitions_of(topic: str, count: int) -> set[Partition]:
     return {(topic, p) for p in range(count)}
 
 
-def settle(sharing: Iterable[Member], wanted: set[Partition], seconds: float = 60.0) -> None:
+def settle(
+    sharing: Iterable[Member],
+    wanted: set[Partition],
+    seconds: float = 60.0,
+    *,
+    most: int | None = None,
+) -> None:
     """Polls until the members own all of `wanted` between them, none of it twice, and everyone has
-    some.
+    some, and nobody more than `most`: partitions that move one by one are shared on the way, too.
     """
     sharing = list(sharing)
 
@@ -98,7 +104,10 @@ def settle(sharing: Iterable[Member], wanted: set[Partition], seconds: float = 6
         for member in sharing:
             member.poll()
         owned = [member.owned for member in sharing]
-        return all(owned) and sum(map(len, owned)) == len(wanted) and set().union(*owned) == wanted
+        shares = [len(of_one) for of_one in owned]
+        if not all(shares) or max(shares) > (most or len(wanted)):
+            return False
+        return sum(shares) == len(wanted) and set().union(*owned) == wanted
 
     eventually(shared, seconds, every=0)
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from support.cluster import Cluster
 from support.helpers import QUIET
-from support.waiting import CALL_SECONDS_MAX
+from support.waiting import CALL_SECONDS_MAX, eventually
 
 Run = Callable[..., Any]
 SETTINGS = {"transaction.state.log.num.partitions": "6"}
@@ -44,9 +44,13 @@ def test_transactions_of_all_coordinators_are_listed(
     assert run_at(cluster.bootstrap, *hanging, "--format", "json").json() == []
     away = before[names[0]]
     cluster.stop(away)
-    after = listed()
-    assert set(after) == set(names)
-    assert away not in after.values()
+
+    def without() -> bool:
+        """Until it is known everywhere that the node is gone, and others have taken over."""
+        after = listed()
+        return set(after) == set(names) and away not in after.values()
+
+    eventually(without)
     assert run_at(cluster.bootstrap, *hanging, "--format", "json").json() == []
     assert run_at(cluster.bootstrap, "txn", "abort", names[0], "--yes").code == 0
     assert set(listed()) == set(names[1:])
