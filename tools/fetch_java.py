@@ -1,4 +1,5 @@
-"""Fetches Apache Kafka's jars with Maven into `build/kafka-libs`, for the tests that need Java.
+"""Fetches jars with Maven into `build`, for the tests that need Java: Apache Kafka and Spark's own
+Kafka connector.
 
 Run `python tools/fetch_java.py`. It says what it does. When Java or Maven is missing and this is a
 Debian-like machine on which we are root, it installs them; otherwise it says why the Java tests
@@ -14,14 +15,40 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-POM = ROOT / "tests" / "interop" / "java" / "pom.xml"
-LIBS = ROOT / "build" / "kafka-libs"
 PACKAGES = {"java": "default-jdk-headless", "javac": "default-jdk-headless", "mvn": "maven"}
 INSTALL_SECONDS_MAX = 600
 FETCH_SECONDS_MAX = 600
 ERROR_LINES_SHOWN = 5
+
+
+class Jars(NamedTuple):
+    """What a pom names, and where it is copied to."""
+
+    what: str
+    pom: Path
+    libs: Path
+
+    def are_current(self) -> bool:
+        """Whether the jars are there and were fetched for this very pom."""
+        stamp = self.libs / "pom.xml"
+        return stamp.exists() and stamp.read_bytes() == self.pom.read_bytes()
+
+
+WANTED = (
+    Jars(
+        "Apache Kafka",
+        ROOT / "tests" / "interop" / "java" / "pom.xml",
+        ROOT / "build" / "kafka-libs",
+    ),
+    Jars(
+        "Spark's Kafka connector",
+        ROOT / "tests" / "spark" / "java" / "pom.xml",
+        ROOT / "build" / "spark-kafka-libs",
+    ),
+)
 
 
 def say(text: str) -> None:
@@ -73,25 +100,19 @@ def install_tools() -> str | None:
     return None
 
 
-def is_current() -> bool:
-    """Whether the jars are there and were fetched for this very pom."""
-    stamp = LIBS / "pom.xml"
-    return stamp.exists() and stamp.read_bytes() == POM.read_bytes()
-
-
-def fetch() -> str | None:
+def fetch(jars: Jars) -> str | None:
     """Copies the jars that the pom names, and what they need; the reason when it fails."""
-    if is_current():
-        say(f"{LIBS} is up to date")
+    if jars.are_current():
+        say(f"{jars.libs} is up to date")
         return None
-    shutil.rmtree(LIBS, ignore_errors=True)
-    LIBS.mkdir(parents=True)
-    argv = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
-    error = run([*argv, f"-DoutputDirectory={LIBS}"], FETCH_SECONDS_MAX)
+    shutil.rmtree(jars.libs, ignore_errors=True)
+    jars.libs.mkdir(parents=True)
+    argv = ["mvn", "-q", "-B", "-f", str(jars.pom), "dependency:copy-dependencies"]
+    error = run([*argv, f"-DoutputDirectory={jars.libs}"], FETCH_SECONDS_MAX)
     if error is not None:
         return f"Maven could not fetch the jars: {error}"
-    shutil.copyfile(POM, LIBS / "pom.xml")
-    say(f"{len(list(LIBS.glob('*.jar')))} jars in {LIBS}")
+    shutil.copyfile(jars.pom, jars.libs / "pom.xml")
+    say(f"{len(list(jars.libs.glob('*.jar')))} jars in {jars.libs}")
     return None
 
 
@@ -101,11 +122,15 @@ def main() -> int:
         "--strict", action="store_true", help="fail when the jars cannot be fetched"
     )
     strict = parser.parse_args().strict
-    reason = None if is_current() and shutil.which("java") else install_tools()
-    reason = reason or fetch()
-    if reason is not None:
-        say(f"the Java tests will be skipped: {reason}")
-    return 1 if reason is not None and strict else 0
+    missing = [jars for jars in WANTED if not jars.are_current()]
+    no_tools = install_tools() if missing or shutil.which("java") is None else None
+    failed = False
+    for jars in WANTED:
+        reason = no_tools or fetch(jars)
+        if reason is not None:
+            say(f"the tests with {jars.what} will be skipped: {reason}")
+            failed = True
+    return 1 if failed and strict else 0
 
 
 if __name__ == "__main__":

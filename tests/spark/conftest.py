@@ -25,6 +25,19 @@ SETTINGS = {
 }
 
 
+TEST_SECONDS_MAX = 480
+"""A time-out that strikes within a call to the JVM breaks the session, and with it every test that
+comes after: so it is for what hangs, not for a machine that is busy.
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS_MAX))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two threads of this machine."""

@@ -92,6 +92,13 @@ def test_a_partition_that_is_not_there_is_named(wrong: int) -> None:
         choose("t", 3, 2, pa.array([0, wrong], pa.int32()), None, 0)
 
 
+@pytest.mark.parametrize("wrong", [None, {"key": None, "value": b"v"}])
+def test_a_header_without_a_key_is_refused(wrong: dict[str, bytes | None] | None) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    with pytest.raises(SparkError, match="a row has a header without a key"):
+        encode_headers(pa.array([[{"key": "k", "value": b"v"}, wrong]], kind))
+
+
 def test_offsets_of_many_rows_take_more_than_two_bytes() -> None:
     count = 20_000
     values = pa.array(np.full(count, b"v"), pa.binary())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from support.helpers import TopicMaker, admin, make_topic
@@ -18,6 +20,9 @@ from support.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+PENSTOCK = [sys.executable, "-m", "penstock.cli"]
+COMMAND_S_MAX = 60
 
 
 @pytest.fixture
@@ -106,7 +111,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(
 ) -> None:
     name = topic()
     fill_numbers(node, name, 1, 5)
-    streams.start(subscribePattern=f"{name}(-more)?", startingOffsets="latest")
+    streams.start(subscribePattern=f"^{name}(-more)?$", startingOffsets="latest")
     eventually(lambda: 0 in streams.sunk.batches, ENDS_S_MAX)
     for future in admin(node).create_partitions([NewPartitions(name, 2)]).values():
         future.result(10)
@@ -152,11 +157,24 @@ def test_progress_is_seen_in_a_group(
     name = topic(partitions=2)
     fill_numbers(node, name, 2, 7)
     group = f"g-{name}"
-    streams.run(subscribe=name, startingOffsets="earliest", kafka_group_id=group)
-    wanted = [ConsumerGroupTopicPartitions(group)]
-    (future,) = admin(node).list_consumer_group_offsets(wanted).values()
-    found = {(p.topic, p.partition): p.offset for p in future.result(10).topic_partitions}
-    assert found == {(name, 0): 7, (name, 1): 7}
+    options = {"subscribe": name, "startingOffsets": "earliest", "kafka_group_id": group}
+    streams.run(**options, groupIdPrefix="spark-kafka-source")
+    fill(node, name, {1: ["later"] * 3})
+    assert lag_by_partition(node, group) == {(name, 0, 7): 0, (name, 1, 7): 3}
+    streams.run(**options)
+    assert lag_by_partition(node, group) == {(name, 0, 7): 0, (name, 1, 10): 0}
+
+
+def lag_by_partition(node: BrokerProcess, group: str) -> dict[tuple[str, int, int], int]:
+    """What `penstock group describe` shows: how far each partition is from its committed offset."""
+    shown = subprocess.run(
+        [*PENSTOCK, "group", "describe", group, "--bootstrap", node.bootstrap, "--format", "json"],
+        capture_output=True,
+        timeout=COMMAND_S_MAX,
+        check=True,
+    )
+    [described] = json.loads(shown.stdout)
+    return {(p["topic"], p["partition"], p["committed"]): p["lag"] for p in described["partitions"]}
 
 
 def test_records_that_were_trimmed_before_they_were_read(

@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.spark.session import start_session
 from support.spark_sink_faults import Fault, MortalSink, Place
+from support.spark_source import run_to_end
 
 ROWS_PER_BATCH = "40"
 SETTINGS = {
@@ -45,15 +46,14 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str, *faults: str
     )
 
     def copy(topic: str, progress: str) -> None:
-        query = (
+        writer = (
             rows.writeStream.format("penstock_mortal")
             .option("kafka.bootstrap.servers", bootstrap)
             .option("topic", topic)
             .option("checkpointLocation", progress)
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
+        run_to_end(writer.start)
 
     for number, text in enumerate(faults):
         place.order(msgspec.json.decode(text, type=Fault))

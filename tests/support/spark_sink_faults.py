@@ -1,12 +1,13 @@
 """The sink with a death in it: a data source that kills its Python worker, or all of Spark, at one
 request.
 
-`Fault` says where; it is read from a file that exists once, so that what Spark repeats gets
+`Fault` says where; it is read from a file that is taken once, so that what Spark repeats gets
 through. Only the counting of requests is added: everything else is the sink as it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -32,30 +33,40 @@ class Fault(msgspec.Struct):
 
 
 class Place:
-    """The folder where the test and the processes of Spark meet."""
+    """The folder where the test and the processes of Spark meet.
+
+    Every order has a number, since workers of a Spark that was killed live on for a moment: one
+    that still looks for its own fault must not take the next one for it.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.fault = folder / "fault.json"
-        self.taken = folder / "fault.taken"
+        self._folder = folder
+        self._ordered = 0
         self.jvm = folder / "jvm.pid"
 
     def order(self, fault: Fault) -> None:
-        self.taken.unlink(missing_ok=True)
-        self.fault.write_bytes(msgspec.json.encode(fault))
+        for old in self._folder.glob("fault-*.json"):
+            old.unlink()
+        self._ordered += 1
+        new = self._folder / "fault.new"
+        new.write_bytes(msgspec.json.encode(fault))
+        new.rename(self._folder / f"fault-{self._ordered}.json")
 
     def happened(self) -> bool:
-        return self.taken.exists()
+        """Whether what was ordered last has struck."""
+        return (self._folder / f"fault-{self._ordered}.taken").exists()
 
-    def peek(self) -> Fault | None:
-        try:
-            return msgspec.json.decode(self.fault.read_bytes(), type=Fault)
-        except FileNotFoundError:
-            return None
+    def peek(self) -> tuple[Path, Fault] | None:
+        """What is ordered now, and the file that says so."""
+        for file in self._folder.glob("fault-*.json"):
+            with contextlib.suppress(FileNotFoundError):
+                return file, msgspec.json.decode(file.read_bytes(), type=Fault)
+        return None
 
-    def die(self, fault: Fault) -> None:
+    def die(self, file: Path, fault: Fault) -> None:
         """Only one process takes the fault; it does not come back from here."""
         try:
-            self.fault.rename(self.taken)
+            file.rename(file.with_suffix(".taken"))
         except FileNotFoundError:
             return
         if fault.whole_spark:
@@ -65,9 +76,10 @@ class Place:
 
 def with_fault(place: Place, work: Callable[[], Any]) -> Any:
     """Does `work`; the requests that it sends may be its last."""
-    fault = place.peek()
-    if fault is None:
+    ordered = place.peek()
+    if ordered is None:
         return work()
+    file, fault = ordered
     send = connection.Connection.send
     seen = 0
 
@@ -76,10 +88,10 @@ def with_fault(place: Place, work: Callable[[], Any]) -> Any:
         here = type(request).__name__ == f"{fault.request}Request"
         seen += here
         if here and seen == fault.count and not fault.sent:
-            place.die(fault)
+            place.die(file, fault)
         send(self, request, version)
         if here and seen == fault.count and fault.sent:
-            place.die(fault)
+            place.die(file, fault)
 
     connection.Connection.send = counted  # type: ignore[method-assign]
     try:

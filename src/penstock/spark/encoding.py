@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.base.ids import NO_LEADER_EPOCH
+from penstock.spark.errors import SparkError
 from penstock.wire.compression import Compression, compress
 from penstock.wire.records import MAGIC, TRANSACTIONAL_FLAG, BatchHeader, assemble
 from penstock.wire.varint import unsigned_varint
@@ -175,11 +176,16 @@ def encode_headers(column: Any) -> Any:
     return pa.array([_headers(row) for row in column.to_pylist()], pa.binary())
 
 
-def _headers(row: list[dict[str, Any]] | None) -> bytes:
+def _headers(row: list[dict[str, Any] | None] | None) -> bytes:
     if not row:
         return NO_HEADERS
     out = bytearray(unsigned_varint(len(row) << 1))
     for header in row:
+        if header is None or header["key"] is None:
+            raise SparkError(
+                "a row has a header without a key: fill the key in column 'headers', or leave the"
+                " header out"
+            )
         name = header["key"].encode()
         out += unsigned_varint(len(name) << 1) + name
         value = header["value"]

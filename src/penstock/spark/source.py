@@ -1,10 +1,13 @@
 """The data source that Spark finds as `format("penstock")`.
 
 Spark pickles it between its Python processes: it holds the options as they were given, and checks
-them when it is asked for something. Rows are those of Spark's own Kafka source.
+them when it is asked for something. Rows are those of Spark's own Kafka source. A topic is appended
+to, never replaced.
 """
 
 from __future__ import annotations
+
+from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -15,7 +18,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.spark.errors import SparkError
 from penstock.spark.options import source_options
+from penstock.spark.session import check_pyspark
 
 SCHEMA = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp,"
@@ -25,6 +30,10 @@ HEADERS = "headers array<struct<key: string, value: binary>>"
 
 
 class PenstockSource(DataSource):
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        check_pyspark()
+        super().__init__(options)
+
     @classmethod
     def name(cls) -> str:
         return "penstock"
@@ -47,6 +56,11 @@ class PenstockSource(DataSource):
         from penstock.spark.sink import check_columns, sink_options
         from penstock.spark.writer import BatchWriter
 
+        if overwrite:
+            raise SparkError(
+                "mode 'overwrite' is not for topics, which can only be appended to: write with"
+                " mode('append'), or delete the topic's records before"
+            )
         options = sink_options(self.options)
         check_columns(schema, options)
         return BatchWriter(options)

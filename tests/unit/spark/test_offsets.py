@@ -110,3 +110,28 @@ def test_a_partition_of_a_batch_cannot_start_at_its_end() -> None:
 def test_without_servers() -> None:
     with pytest.raises(OptionError, match=r"option kafka\.bootstrap\.servers is missing"):
         source_options({"subscribe": "t"})
+
+
+def test_a_subscription_to_nothing() -> None:
+    with pytest.raises(OptionError, match="option subscribe names no topic: ', ,'"):
+        source_options({**SERVERS, "subscribe": ", ,"})
+
+
+def test_options_that_have_no_effect_here_are_taken() -> None:
+    given_options = {
+        **SERVERS,
+        "subscribe": "t",
+        "groupidprefix": "job",
+        "fetchoffset.numretries": "3",
+        "fetchoffset.retryintervalms": "10",
+    }
+    assert source_options(given_options) == source_options({**SERVERS, "subscribe": "t"})
+
+
+def test_a_pattern_is_found_anywhere_in_a_name() -> None:
+    found = source_options({**SERVERS, "subscribePattern": "order"})
+    assert [found.wants((name, 0)) for name in ("orders", "my-orders", "ordners")] == [
+        True,
+        True,
+        False,
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -65,12 +66,45 @@ def test_no_java_at_all_is_one_sentence(bare: Path, monkeypatch: pytest.MonkeyPa
         session.java_home()
 
 
-def test_no_pyspark_or_an_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.1.2"])
+def test_an_old_pyspark(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     import pyspark
 
-    monkeypatch.setattr(pyspark, "__version__", "3.5.1")
-    with pytest.raises(SparkError, match=r"PySpark 3\.5\.1 is too old, 4\.0 or newer is needed"):
+    from penstock.spark.source import PenstockSource
+
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with pytest.raises(SparkError) as failed:
         session.check_pyspark()
+    assert str(failed.value).startswith(f"PySpark {version} is too old, 4.2 or newer is needed:")
+    assert "limit what a micro-batch reads" in str(failed.value)
+    with pytest.raises(SparkError, match="too old"):
+        PenstockSource({})
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.10.0", "5.0.0.dev1"])
+def test_a_pyspark_that_will_do(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    import pyspark
+
+    monkeypatch.setattr(pyspark, "__version__", version)
+    session.check_pyspark()
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkError, match="PySpark is not installed"):
         session.check_pyspark()
+
+
+def test_workers_import_the_installed_pyspark() -> None:
+    """Spark puts its zips first, where nothing is compiled; what follows them stays."""
+    path = "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-1-src.zip:/a.jar:/mine"
+    program = "import os, sys; print(sys.executable, os.environ['PYTHONPATH'])"
+    for given, left in ((path, "/a.jar:/mine"), ("/mine", "/mine")):
+        said = subprocess.run(
+            [session.quick_python(), "-c", program],
+            env={"PYTHONPATH": given},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert said.stdout.split() == [sys.executable, left]
