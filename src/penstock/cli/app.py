@@ -20,7 +20,7 @@ _SUGGESTION = re.compile(r"\.? (?:Did you mean |\(Possible options: )([^?)]*)[?)
 
 def build_app() -> typer.Typer:
     """The whole tree of commands; the modules named here import nothing heavier than typer."""
-    from penstock.cli import bench, cluster, dev, group, serve, topic, txn
+    from penstock.cli import bench, cluster, dev, group, pipeline, serve, topic, txn
 
     app = typer.Typer(
         name="penstock",
@@ -37,6 +37,7 @@ def build_app() -> typer.Typer:
     app.add_typer(group.build(), name="group")
     app.add_typer(txn.build(), name="txn")
     app.add_typer(cluster.build(), name="cluster")
+    app.add_typer(pipeline.build(), name="pipeline")
     app.add_typer(bench.build(), name="bench")
     return app
 

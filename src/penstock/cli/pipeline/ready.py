@@ -1,0 +1,109 @@
+"""A command for each ready pipeline, with the options that its function's signature says.
+
+The signature is read from the file without running it (`penstock.spark.pipeline.signature`). A
+setting whose name is an option of every run (`--name`) can be given with `--set` only.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from penstock.cli.errors import CliError, did_you_mean, usage_error
+from penstock.cli.options import Format, OutputFormat
+from penstock.cli.pipeline import options as shared
+from penstock.cli.pipeline.options import RunOptions
+from penstock.spark.pipeline.errors import PipelineError
+from penstock.spark.pipeline.project import Project, ready_pipelines
+from penstock.spark.pipeline.settings import CHECKPOINT, as_text
+from penstock.spark.pipeline.signature import Kind, Setting, Signature, signature_of
+
+RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "bootstrap": (shared.Bootstrap, None),
+    "master": (shared.Master, None),
+    "settings": (shared.Settings, None),
+    "conf": (shared.Conf, None),
+    "name": (shared.Name, None),
+    "restarts": (shared.Restarts, None),
+    "output": (OutputFormat, Format.TEXT),
+}
+RESERVED = frozenset({*RUN_OPTIONS, "set", "format", "help"})
+
+
+class ReadyGroup(TyperGroup):
+    """The commands that are written out, and those of the ready pipelines, made when asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *ready_pipelines()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        path = ready_pipelines().get(cmd_name.replace("_", "-"))
+        if cmd_name in self.commands or path is None:
+            return super().get_command(ctx, cmd_name)
+        app = typer.Typer(rich_markup_mode=None, add_completion=False)
+        app.command(cmd_name)(ready_command(cmd_name, path))
+        return typer.main.get_command(app)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A misspelt name is compared with those of the ready pipelines too."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            hint = did_you_mean(args[0], self.list_commands(ctx))
+            raise usage_error(f"no such command {args[0]!r}{hint}; see `penstock pipeline --help`")
+        return super().resolve_command(ctx, args)
+
+
+def ready_command(name: str, path: Path) -> Callable[..., int]:
+    """The function behind `penstock pipeline NAME`."""
+    try:
+        signature = signature_of(path)
+    except PipelineError as e:
+        raise CliError(str(e)) from None
+
+    def command(**given: Any) -> int:
+        from penstock.cli.pipeline.run import run_project
+
+        typed = _typed(signature, given)
+        own = {key: given[key] for key in RUN_OPTIONS}
+        own["settings"] = [*(own["settings"] or ()), *typed]
+        own["conf"] = own["conf"] or ()
+        return run_project(Project(name, path), RunOptions(**own))
+
+    parameters = [_parameter(s) for s in signature.settings if s.name not in RESERVED]
+    parameters += [_keyword(key, kind, value) for key, (kind, value) in RUN_OPTIONS.items()]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__ = signature.text.partition("\n\n")[0]
+    return command
+
+
+def _typed(signature: Signature, given: dict[str, Any]) -> list[str]:
+    """The settings that were given as options, as `--set` takes them."""
+    found = {s.name: given.get(s.name) for s in signature.settings if s.name not in RESERVED}
+    return [f"{name}={as_text(value)}" for name, value in found.items() if value is not None]
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    text = setting.text[:1].upper() + setting.text[1:]
+    if setting.name == CHECKPOINT:
+        text += "; else in the state folder"
+    elif setting.is_required:
+        text += "  [required]"
+    elif setting.default not in (None, "", [], False):
+        text += f"  [default: {as_text(setting.default)}]"
+    option = f"--{setting.option}"
+    if setting.kind is Kind.BOOL:
+        names = f"{option}/--no-{setting.option}" if setting.default else option
+        return _keyword(setting.name, Annotated[bool | None, typer.Option(names, help=text)], None)
+    metavar = {Kind.LIST: "A,B,..."}.get(setting.kind, setting.kind.value.upper())
+    metavar = "TEXT" if setting.kind is Kind.STR else metavar
+    kind = Annotated[str | None, typer.Option(option, metavar=metavar, help=text)]
+    return _keyword(setting.name, kind, None)
+
+
+def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

@@ -1,0 +1,128 @@
+"""What a run shows: a live table for people, plain lines for pipes, JSON lines for programs.
+
+Text goes to stderr and what the pipeline prints to stdout, so that a report of a pipeline can be
+piped on. With JSON stdout carries one object per line and nothing else. On a terminal each query
+has one line, drawn anew with every micro-batch; into a pipe a query writes at most one line in
+LINE_S.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.options import Format
+from penstock.cli.output import bytes_text, plural, remark
+from penstock.cli.values import duration_text
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from penstock.spark.pipeline.supervise import View
+
+LINE_S = 10.0
+
+
+def progress_text(line: dict[str, Any]) -> str:
+    """One micro-batch in words."""
+    behind = line["lag_rows"]
+    parts = [
+        f"{line['query']}: batch {line['batch']}",
+        plural(line["rows"], "row"),
+        f"{line['rows_per_s']:,.0f} rows/s",
+        f"took {duration_text(int(line['batch_ms'] or 0))}",
+        "lag unknown" if behind is None else f"lag {behind:,} rows",
+    ]
+    if line["state_rows"]:
+        parts.append(f"state {line['state_rows']:,} rows, {bytes_text(line['state_bytes'])}")
+    return " · ".join(parts)
+
+
+class JsonView:
+    """Events as they come."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def progress(self, line: dict[str, Any]) -> None:
+        self._print("progress", line)
+
+    def note(self, event: str, text: str, **more: Any) -> None:
+        self._print(event, {"text": text, **more})
+
+    def output(self, line: str) -> None:
+        remark(line)
+
+    def _print(self, event: str, fields: dict[str, Any]) -> None:
+        text = json.dumps({"event": event, "pipeline": self._name, **fields}, ensure_ascii=False)
+        print(text, flush=True)
+
+
+class PlainView:
+    """Lines for a pipe or a log."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._shown_at_s: dict[str, float] = {}
+
+    def progress(self, line: dict[str, Any]) -> None:
+        now_s = time.monotonic()
+        if now_s - self._shown_at_s.get(line["query"], -LINE_S) >= LINE_S:
+            self._shown_at_s[line["query"]] = now_s
+            remark(progress_text(line))
+
+    def note(self, event: str, text: str, **more: Any) -> None:
+        remark(_note_text(self._name, event, text))
+
+    def output(self, line: str) -> None:
+        print(line, flush=True)
+
+
+class LiveView:
+    """A line per query that is drawn anew; everything else scrolls by above."""
+
+    def __init__(self, name: str, live: Live) -> None:
+        self._name, self._live = name, live
+        self._lines: dict[str, str] = {}
+
+    def progress(self, line: dict[str, Any]) -> None:
+        from rich.text import Text
+
+        self._lines[line["query"]] = progress_text(line)
+        self._live.update(Text("\n".join(self._lines.values())), refresh=True)
+
+    def note(self, event: str, text: str, **more: Any) -> None:
+        self._above(_note_text(self._name, event, text))
+
+    def output(self, line: str) -> None:
+        if sys.stdout.isatty():
+            self._above(line)
+        else:
+            print(line, flush=True)
+
+    def _above(self, text: str) -> None:
+        self._live.console.print(text, markup=False, highlight=False)
+
+
+def _note_text(name: str, event: str, text: str) -> str:
+    return f"error: {name}: {text}" if event == "failed" else f"{name}: {text}"
+
+
+@contextmanager
+def view_for(output: Format, name: str) -> Iterator[View]:
+    """The view that suits whoever watches."""
+    if output is Format.JSON:
+        yield JsonView(name)
+    elif not sys.stderr.isatty():
+        yield PlainView(name)
+    else:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True, soft_wrap=True)
+        with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
+            yield LiveView(name, live)

@@ -1,0 +1,89 @@
+"""Turns settings as they are typed or written in `pipeline.toml` into a pipeline's arguments.
+
+Pure. The pipeline's signature says what is allowed; every refusal names the setting and, where one
+is near, the one that was probably meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from penstock.spark.pipeline.errors import PipelineError
+from penstock.spark.pipeline.signature import Kind, Setting, Signature, Value
+
+KAFKA = "kafka."
+BOOTSTRAP = "kafka.bootstrap.servers"
+CHECKPOINT = "checkpoint"
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+def arguments(signature: Signature, given: Mapping[str, str]) -> dict[str, Value]:
+    """The keyword arguments of the pipeline's function."""
+    known = {setting.name: setting for setting in signature.settings}
+    found: dict[str, Value] = {}
+    for key, text in given.items():
+        if key.startswith(KAFKA):
+            if signature.takes_kafka:
+                found[key] = text
+            elif key != BOOTSTRAP:  # which is always there, asked for or not
+                raise PipelineError(f"the pipeline takes no kafka settings, but {key} is given")
+            continue
+        name = key.replace("-", "_")
+        if name not in known:
+            raise PipelineError(_unknown(key, signature))
+        found[name] = convert(known[name], text)
+    if missing := [s for s in signature.settings if s.is_required and s.name not in found]:
+        what = f" ({missing[0].text})" if missing[0].text else ""
+        raise PipelineError(
+            f"setting {missing[0].option} is missing{what}: give it with --set"
+            f" {missing[0].option}=..."
+        )
+    return found
+
+
+def with_checkpoint(signature: Signature, given: Mapping[str, str], default: str) -> dict[str, str]:
+    """The settings, with a place for the query's progress where the pipeline asks for one that
+    nobody has named.
+    """
+    if CHECKPOINT in given or not any(s.name == CHECKPOINT for s in signature.settings):
+        return dict(given)
+    return {**given, CHECKPOINT: default}
+
+
+def convert(setting: Setting, text: str) -> Value:
+    """One value, by the setting's type."""
+    if setting.may_be_none and text.strip().lower() in ("", "none"):
+        return None
+    if setting.kind is Kind.STR:
+        return text
+    if setting.kind is Kind.LIST:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if setting.kind is Kind.BOOL:
+        word = text.strip().lower()
+        if word in _TRUE + _FALSE:
+            return word in _TRUE
+        raise PipelineError(f"setting {setting.option} must be true or false, not {text!r}")
+    try:
+        return int(text) if setting.kind is Kind.INT else float(text)
+    except ValueError:
+        wanted = "a whole number" if setting.kind is Kind.INT else "a number"
+        raise PipelineError(f"setting {setting.option} must be {wanted}, not {text!r}") from None
+
+
+def as_text(value: object) -> str:
+    """A value of `pipeline.toml` as it would be typed."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+def _unknown(key: str, signature: Signature) -> str:
+    names = [setting.option for setting in signature.settings]
+    if not signature.is_function:
+        return f"setting {key} is given, but a plain script takes none: it reads no settings"
+    close = difflib.get_close_matches(key.replace("_", "-"), names, n=1, cutoff=0.6)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"there is no setting {key}{hint}: the pipeline takes {', '.join(names) or 'none'}"
