@@ -79,6 +79,7 @@ class SinkOptions:
     compression: Compression
     transaction_timeout_ms: int
     settle_s: float
+    checkpoint: str | None = None
 
     def transactional_id(self, query: str, task: int) -> str:
         return f"{self.prefix}-{query}-{task}"
@@ -105,6 +106,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         compression=_compression(kafka.get("compression.type", "none")),
         transaction_timeout_ms=timeout_ms,
         settle_s=number(kafka, "delivery.timeout.ms", SETTLE_MS) / 1000,
+        checkpoint=options.get("checkpointLocation"),
     )
 
 

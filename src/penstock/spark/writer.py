@@ -234,6 +234,21 @@ def abort_all(options: SinkOptions, messages: list[Handed]) -> None:
             abort(brokers, transaction)
 
 
+def end_unfinished(
+    options: SinkOptions, query: str, messages: list[WriterCommitMessage | None]
+) -> None:
+    """Ends what tasks without a message have left open, so that readers need not wait for its
+    time-out. A task that writes on is fenced.
+    """
+    if not options.exactly_once:
+        return
+    with connect(options) as brokers:
+        for task, message in enumerate(messages):
+            if message is None:
+                name = options.transactional_id(query, task)
+                begin(brokers, name, options.transaction_timeout_ms)
+
+
 def handed(messages: list[WriterCommitMessage | None]) -> list[Handed]:
     """The messages of tasks that have come to their end."""
     return [m for m in messages if isinstance(m, Handed)]
@@ -261,14 +276,4 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abort_all(self._options, handed(messages))
-        if self._options.exactly_once:
-            self._end_unfinished(messages)
-
-    def _end_unfinished(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Ends what failed tasks have left open, so that readers need not wait for its time-out."""
-        options = self._options
-        with connect(options) as brokers:
-            for task, message in enumerate(messages):
-                if message is None:
-                    name = options.transactional_id(self._query, task)
-                    begin(brokers, name, options.transaction_timeout_ms)
+        end_unfinished(self._options, self._query, messages)
