@@ -60,21 +60,22 @@ def test_two_topics_over_a_restart(
     }
     chance = random.Random(5)
     left, right = made(chance, 60, (0, 200)), made(chance, 30, (0, 200))
-    send(node, orders, left, partition=1)
+    timeless = {"id": 5, "at": None, "n": 600}
+    send(node, orders, [*left, timeless], partition=1)
     send(node, payments, right)
     run(spark, node, join.pipeline, **settings)
     pairs = Counter((a["n"], b["n"]) for a in left for b in right if meet(a, b))
     assert Counter((row["this"], row.get("other")) for row in objects(node, target)) == pairs
 
-    # What was read before the restart meets what comes now; an hour later the rest is alone.
+    # What was read before the restart meets what comes now; long after it, the rest is alone.
     later = [{**row, "n": row["n"] + 100} for row in made(chance, 30, (0, 200))]
-    hour: Row = {"id": 999, "at": (BEGIN + timedelta(hours=1)).isoformat()}
-    send(node, payments, [*later, {**hour, "n": 888}])
-    send(node, orders, [{**hour, "n": 999}])
+    end: Row = {"id": 999, "at": (BEGIN + timedelta(days=36_500)).isoformat()}
+    send(node, payments, [*later, {**end, "n": 888}])
+    send(node, orders, [{**end, "n": 999}])
     run(spark, node, join.pipeline, **settings)
     everything = [*right, *later]
     pairs = Counter((a["n"], b["n"]) for a in left for b in everything if meet(a, b))
-    pairs[999, 888] += 1
+    pairs += Counter([(999, 888), (timeless["n"], None)])
     alone = [a for a in left if not any(meet(a, b) for b in everything)]
     pairs += Counter((a["n"], None) for a in alone)
     assert Counter((row["this"], row.get("other")) for row in objects(node, target)) == pairs

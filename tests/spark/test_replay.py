@@ -10,6 +10,9 @@ from confluent_kafka import Message
 from penstock.spark.errors import OptionError
 from penstock.spark.lake.replay import Replay
 from penstock.spark.ready import replay
+from penstock.spark.sink import sink_options
+from penstock.spark.transactions import Prepared, Transaction, Written, begin, commit
+from penstock.spark.writer import connect
 from support.helpers import TopicMaker, make_topic
 from support.process import BrokerProcess
 from support.spark_lake import START_MS, Archive, fill_mixed, records_of_topic
@@ -109,6 +112,24 @@ def test_one_that_was_interrupted_goes_on(
     run(archive, to, rows_per_step=3)
     for partition in range(2):
         assert numbers(archive, to, partition) == [n for n in RANGE if n % 2 == partition]
+
+
+def test_a_step_that_died_before_its_end_does_not_hold_the_next_replay_up(
+    node: BrokerProcess, topic: TopicMaker
+) -> None:
+    to = topic()
+    kafka = {"kafka.bootstrap.servers": node.bootstrap, "kafka.delivery.timeout.ms": "5000"}
+    rows: Any = None
+    died = Replay(rows, to, [], 1, True, kafka)
+    options = sink_options(kafka)
+    with connect(options) as brokers:
+        name = options.transactional_id(died._app, 0)
+        for step in (2, 3):
+            identity = begin(brokers, name, options.transaction_timeout_ms)
+            Transaction(brokers, identity).mark(to, step, Written(1, 1))
+            if step == 2:
+                commit(brokers, Prepared(identity, step))
+    assert died._committed(2) == 2
 
 
 def test_partitions_and_keys_are_chosen(archive: Archive, topic: TopicMaker) -> None:

@@ -26,12 +26,9 @@ from penstock.base.errors import CorruptRecord
 from penstock.wire.records import (
     BatchHeader,
     check_batch,
-    control_type,
     decompressed_body,
     parse_header,
-    read_records,
 )
-from penstock.wire.records import ControlType as Control
 
 CHUNK_BYTES_MAX = 8 * 1024 * 1024
 """Records that are decoded together; also what bounds the Arrow batches handed to Spark."""
@@ -80,15 +77,15 @@ class Aborted:
         self._begin = sorted(((first, producer) for producer, first in transactions), reverse=True)
         self._open: set[int] = set()
 
-    def hides(self, header: BatchHeader, batch: memoryview) -> bool:
+    def hides(self, header: BatchHeader) -> bool:
         """Whether the records of this batch, the next in the order of offsets, are to be left
         out.
         """
         while self._begin and self._begin[-1][0] <= header.last_offset:
             self._open.add(self._begin.pop()[1])
         if header.is_control:
-            if control_type(read_records(batch)[0]) is Control.ABORT:
-                self._open.discard(header.producer_id)
+            # Whatever it says, and if compaction has emptied it: what its producer had open ends.
+            self._open.discard(header.producer_id)
             return True
         return header.is_transactional and header.producer_id in self._open
 
@@ -116,7 +113,7 @@ def chunks_of(
         header = check_batch(batch)
         pos += size
         following = max(following, header.last_offset + 1)
-        if hidden.hides(header, batch) or header.last_offset < place.first:
+        if hidden.hides(header) or header.last_offset < place.first:
             continue
         if header.record_count and header.base_offset < place.end:
             chunk.add(header, decompressed_body(batch, header))

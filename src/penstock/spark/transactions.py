@@ -122,10 +122,10 @@ def read_marker(brokers: Brokers, transactional_id: str, *, stable: bool = True)
         OffsetFetchRequest(group_id=transactional_id, topics=None, require_stable=stable),
         OffsetFetchResponse,
         OFFSET_FETCH_VERSION,
-        lambda got: [got.error_code, *(p.error_code for t in got.topics for p in t.partitions)],
+        _codes_of_markers,
     )
-    if answer.error_code:
-        code = ErrorCode(answer.error_code)
+    # Whatever is wrong, it must not look as if there were none: rows would be written twice.
+    for code in map(ErrorCode, filter(None, _codes_of_markers(answer))):
         raise ClusterError(f"the marker of {transactional_id!r} cannot be read: {code.name}")
     found = [
         Marker(p.committed_offset, msgspec.json.decode(p.metadata, type=Written))
@@ -224,6 +224,10 @@ def _codes_of_partitions(answer: AddPartitionsToTxnResponse) -> list[int]:
         for topic in answer.results_by_topic_v3_and_below
         for partition in topic.results_by_partition
     ]
+
+
+def _codes_of_markers(answer: OffsetFetchResponse) -> list[int]:
+    return [answer.error_code, *(p.error_code for t in answer.topics for p in t.partitions)]
 
 
 def _codes_of_offsets(answer: TxnOffsetCommitResponse) -> list[int]:

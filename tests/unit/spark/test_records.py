@@ -153,6 +153,15 @@ def test_aborted_records_are_hidden_and_markers_always() -> None:
     assert len(rows(data, place)) == 4
 
 
+def test_a_marker_that_compaction_has_emptied() -> None:
+    end = EndTxnMarker(False, 0)
+    how = {"base_offset": 1, "timestamp": 1, "producer_id": 1, "producer_epoch": 0}
+    header = parse_header(build_end_txn_marker(end, **how))
+    emptied = assemble(header._replace(record_count=0), b"")
+    data = batch_of([(0, 1, None, b"a", [])], 0) + emptied + batch_of([(0, 1, None, b"b", [])], 2)
+    assert [row["value"] for row in rows(data, Place("t", 0, 0, 9))] == [b"a", b"b"]
+
+
 def test_damaged_batches_are_refused() -> None:
     batch = bytearray(batch_of([(0, 1, b"key", b"value", [("h", b"1")])] * 3, 0))
     batch[-5] ^= 1

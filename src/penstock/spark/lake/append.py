@@ -3,15 +3,20 @@
 A batch is known by its query (the id in the checkpoint) and number. What is in the table is left
 out when Spark repeats it; what is not is written, staged and committed in one step upon the version
 that was read. A commit that another one outran is made again, upon the newer version.
+
+Invariant: no row is left out that the table lacks. A checkpoint that is older than the table, from
+a copy or after a power failure, gives numbers that were used to other rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.errors import SparkError
 from penstock.spark.lake.staging import Batch, stage
-from penstock.spark.lake.table import Conflict, Table
+from penstock.spark.lake.table import Conflict, State, Table
+from penstock.spark.offsets import Partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,6 +29,7 @@ def append_batch(table: Table, frame: DataFrame, batch: int, query: str | None =
     """Whether the batch was written now; False for one that is in the table, or has no rows."""
     query = query or query_id(frame)
     if table.last_batch(table.load(), query) >= batch:
+        check_held(table.load().state, last_offsets(frame), f"batch {batch} of query {query}")
         return False
     staged = stage(table, frame, f"{query[:8]}-{batch}")
     if not staged.files or not commit_once(table, staged, query, batch):
@@ -39,6 +45,24 @@ def query_id(frame: DataFrame) -> str:
     if not found:
         raise SparkError("rows are appended in foreachBatch of a streaming query, or with an id")
     return str(found)
+
+
+def last_offsets(frame: DataFrame) -> dict[Partition, int]:
+    """The largest offset of each partition among the rows."""
+    found = frame.groupBy("topic", "partition").agg({"offset": "max"}).collect()
+    return {(topic, partition): last for topic, partition, last in found}
+
+
+def check_held(state: State, lasts: Mapping[Partition, int], what: str) -> None:
+    """Refuses a batch that has the number of one in the table, but rows that are not there."""
+    for (topic, partition), last in lasts.items():
+        span = state.span((topic, partition))
+        if span is None or last >= span.end:
+            raise SparkError(
+                f"{what} is in the table, but not its topic {topic} partition {partition} offset"
+                f" {last}: the checkpoint is older than the table. Start with a new checkpoint,"
+                " which goes on where the table ends"
+            )
 
 
 def commit_once(table: Table, staged: Batch, query: str, batch: int) -> bool:

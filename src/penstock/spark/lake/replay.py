@@ -28,7 +28,7 @@ from penstock.spark.lake.origin import headers_with_origin
 from penstock.spark.lake.table import Span
 from penstock.spark.offsets import Partition
 from penstock.spark.sink import sink_options
-from penstock.spark.transactions import read_marker
+from penstock.spark.transactions import begin, read_marker
 from penstock.spark.writer import connect
 
 TASKS_MAX: Final = 64
@@ -109,13 +109,15 @@ class Replay:
         return self.rows.where(reduce(or_, places))
 
     def _committed(self, tasks: int) -> int:
-        """The last step that any task has committed; all before it are whole."""
+        """The last step that any task has committed; all before it are whole. What a replay that
+        died has left open is ended first: a marker cannot be read while another one is pending.
+        """
         options = sink_options({**self.kafka, "topic": self.to})
+        names = [options.transactional_id(self._app, task) for task in range(tasks)]
         with connect(options) as brokers:
-            markers = [
-                read_marker(brokers, options.transactional_id(self._app, task))
-                for task in range(tasks)
-            ]
+            for name in names:
+                begin(brokers, name, options.transaction_timeout_ms)
+            markers = [read_marker(brokers, name) for name in names]
         return max((marker.batch_id for marker in markers if marker is not None), default=0)
 
     def _write(self, rows: DataFrame, step: int, tasks: int) -> None:

@@ -1,8 +1,8 @@
 """The two sides of an audit: what is read of topics and archives, and within which offsets.
 
-A topic and its archive are compared where both can have rows: from the archive's first offset, or
-the topic's if that was trimmed since, to the archive's last. What lies outside is told in
-notes, so that an archive that is behind a running topic is no false alarm.
+A topic and its archive are compared where both should have rows: from the topic's first offset,
+since archives begin there, to the archive's last. What lies outside is told in notes, so that an
+archive that is behind a running topic is no false alarm.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def topic_and_archive(
 
 
 def _shared(state: State, first: Offsets, last: Offsets) -> tuple[dict[Partition, Span], list[str]]:
-    """The offsets of each partition that both sides can have."""
+    """The offsets of each partition that both sides should have."""
     ranges, notes = {}, []
     for place, start in sorted(first.items()):
         topic, partition = place
@@ -59,8 +59,8 @@ def _shared(state: State, first: Offsets, last: Offsets) -> tuple[dict[Partition
             if end > start:
                 notes.append(f"partition {partition}: {end - start} offsets are not archived yet")
             continue
-        begin, stop = max(held.first, start), min(held.end, end)
-        ranges[place] = Span(min(begin, stop), stop)
+        stop = min(held.end, end)
+        ranges[place] = Span(min(start, stop), stop)
         if start > held.first:
             notes.append(f"partition {partition}: the topic begins at {start}, the archive before")
         if start < held.first:

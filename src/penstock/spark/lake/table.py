@@ -146,7 +146,7 @@ def open_table(folder: str, wanted: str | None = None) -> Table:
 
     if wanted is not None and wanted not in FORMATS:
         raise OptionError(f"format must be {' or '.join(FORMATS)}, not {wanted!r}")
-    place = Path(folder.removeprefix("file://")).absolute()
+    place = Path(_local(folder)).absolute()
     kinds: tuple[type[Table], ...] = (ParquetTable, DeltaFormatTable, IcebergTable)
     tables = [kind(place) for kind in kinds]
     found = next((table for table in tables if table.exists()), None)
@@ -160,3 +160,14 @@ def open_table(folder: str, wanted: str | None = None) -> Table:
             f" {found.FORMAT}, or give another folder"
         )
     return found
+
+
+def _local(folder: str) -> str:
+    """The path of a folder. An address elsewhere would be taken for a folder of that name here."""
+    path = folder.removeprefix("file://")
+    if "://" in path:
+        raise OptionError(
+            f"{folder} is not in a file system of this machine: tables lie in a folder that the"
+            " driver and all executors see, as /shared/lake/orders"
+        )
+    return path

@@ -18,6 +18,8 @@ from penstock.spark.errors import ClusterError, SparkError
 from penstock.spark.pipeline.errors import PipelineError
 
 SENTENCE_CHARS_MAX = 600
+FENCED = "Fenced"
+"""A task's transaction was taken over or took too long (`penstock.spark.producer`)."""
 INSTALLED = "site-packages"
 """Where no file is the pipeline's own, even if the environment lies in its folder."""
 
@@ -40,7 +42,7 @@ class Failure(NamedTuple):
     cause: Cause
 
 
-_OURS = re.compile(r"penstock\.[\w.]*errors\.(\w+): (.+)")
+_OURS = re.compile(r"penstock\.(?:\w+\.)+([A-Z]\w+): (.+)")
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*", re.MULTILINE)
 _STATE = re.compile(r"\s*SQLSTATE: \w+\s*")
 _CRASHES = (
@@ -87,6 +89,8 @@ def of_text(text: str) -> Failure:
 
 
 def _cause_of(name: str, sentence: str) -> Cause:
+    if name == FENCED:
+        return Cause.OTHER
     if name != ClusterError.__name__ or any(words in sentence for words in _BEYOND_REPAIR):
         return Cause.OWN
     return Cause.CLUSTER

@@ -140,7 +140,10 @@ class Child:
         return Ending(code, was_stopped=self._was_stopped)
 
     def _event(self, line: str) -> None:
-        event: dict[str, Any] = json.loads(line)
+        try:
+            event: dict[str, Any] = json.loads(line)
+        except ValueError:  # cut off, when the child was killed
+            return
         kind = event.pop("event")
         if kind == words.FAILED:
             self._failed = event

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.spark.lake.append import append_batch
 from penstock.spark.lake.compact import Policy, compact
 from penstock.spark.lake.rows import RECORD, with_decoded
+from penstock.spark.lake.staging import clear_leftovers
 from penstock.spark.lake.start import starting_offsets
 from penstock.spark.lake.table import open_table
 
@@ -42,6 +43,7 @@ def pipeline(
     **kafka: str,
 ) -> None:
     table = open_table(to, table_format)
+    clear_leftovers(table)
     policy = Policy(compact_after_s, compact_files, file_mb * 2**20)
     rows = (
         spark.readStream.format("penstock")

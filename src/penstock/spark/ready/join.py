@@ -6,7 +6,7 @@ value, with the table's columns. What is written is `columns` as JSON, with the 
 
 Two topics: records meet whose times are at most `within` apart. A record that is more than `late`
 behind the younger ones of its topic may be left out. With `how=left` a record that meets none is
-written when none can come any more. Records without a time meet none.
+written when none can come any more. A record without a time has that of its arrival.
 
 A table is read when the query starts; with `reread` for each micro-batch, which is written once as
 long as the table stays the same between a batch that failed and its repetition. A null equals
@@ -66,7 +66,8 @@ def pipeline(
             .load()
         )
         known = schema or (infer_topic(spark, name, **kafka) if form == "json" else None)
-        return decode_rows(rows, form, known).withColumn("at", sf.expr(at).cast("timestamp"))
+        happened = sf.coalesce(sf.expr(at).cast("timestamp"), "timestamp")
+        return decode_rows(rows, form, known).withColumn("at", happened)
 
     def read_table() -> DataFrame:
         return spark.read.format(table_format).load(table).select(sf.struct("*").alias("value"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.spark.errors import SparkError
-from penstock.spark.lake.append import commit_once
+from penstock.spark.lake import append
+from penstock.spark.lake.append import append_batch, commit_once
 from penstock.spark.lake.table import FORMATS, Table, Version, open_table
 from support.lake import batch_of, data_files, offsets_read, offsets_seen, rows_of
 
@@ -55,3 +57,16 @@ def test_a_table_that_others_change_all_the_time_is_given_up(
         with pytest.raises(SparkError, match="others commit to the table without a pause"):
             commit_once(table, late, "p", 0)
     assert offsets_read(table) == [0, 1]
+
+
+def test_a_number_that_was_used_for_other_rows_is_refused(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert commit_once(table, batch_of(table, (rows_of("t", 0, [0, 1], 5), 5)), "q", 3)
+    repeated: Any = object()
+    monkeypatch.setattr(append, "last_offsets", lambda _: {("t", 0): 1})
+    assert not append_batch(table, repeated, 3, "q")
+    for lasts in ({("t", 0): 2}, {("t", 0): 1, ("t", 1): 0}):
+        monkeypatch.setattr(append, "last_offsets", lambda _, lasts=lasts: lasts)
+        with pytest.raises(SparkError, match="the checkpoint is older than the table"):
+            append_batch(table, repeated, 3, "q")

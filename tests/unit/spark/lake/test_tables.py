@@ -142,6 +142,8 @@ def test_a_folder_holds_one_table_of_one_format(plain: Table, tmp_path: Path) ->
         open_table(str(tmp_path / "nowhere"))
     with pytest.raises(OptionError, match="parquet or delta or iceberg, not 'csv'"):
         open_table(str(plain.folder), "csv")
+    with pytest.raises(OptionError, match="s3a://bucket/lake is not in a file system of this"):
+        open_table("s3a://bucket/lake", "parquet")
     add(plain, 0, 0)
     with pytest.raises(OptionError, match="has the format parquet, not delta"):
         open_table(str(plain.folder), "delta")

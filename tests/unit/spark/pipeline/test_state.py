@@ -156,7 +156,7 @@ def test_rows_behind_in_other_forms() -> None:
 WRAPPED = """[STREAM_FAILED] Query [id = 1] ended by: [PYTHON_DATA_SOURCE_ERROR] Failed
 Traceback (most recent call last):
   File "x.py", line 1, in y
-penstock.spark.errors.{name}: {text}
+penstock.spark.{name}: {text}
  SQLSTATE: 38000
 """
 
@@ -164,10 +164,12 @@ penstock.spark.errors.{name}: {text}
 @pytest.mark.parametrize(
     ("name", "text", "cause"),
     [
-        ("OptionError", "unknown option x", Cause.OWN),
-        ("DataLossError", "topic t partition 0 is gone", Cause.OWN),
-        ("ClusterError", "topic t does not exist on h:1; make it", Cause.OWN),
-        ("ClusterError", "no broker answers (refused)", Cause.CLUSTER),
+        ("errors.OptionError", "unknown option x", Cause.OWN),
+        ("errors.DataLossError", "topic t partition 0 is gone", Cause.OWN),
+        ("errors.ClusterError", "topic t does not exist on h:1; make it", Cause.OWN),
+        ("errors.ClusterError", "no broker answers (refused)", Cause.CLUSTER),
+        ("security.SecurityError", "h:1 and user 'u' do not agree", Cause.OWN),
+        ("producer.Fenced", "the transaction of 'q-0' is no longer this task's", Cause.OTHER),
     ],
 )
 def test_the_innermost_sentence_is_told(name: str, text: str, cause: Cause) -> None:

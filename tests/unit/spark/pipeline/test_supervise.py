@@ -15,7 +15,7 @@ import pytest
 from penstock.spark.pipeline import state, supervise
 from penstock.spark.pipeline.failure import Cause
 from penstock.spark.pipeline.job import Job
-from penstock.spark.pipeline.process import Ending
+from penstock.spark.pipeline.process import Child, Ending
 from penstock.spark.pipeline.state import Folder, Run
 from penstock.spark.pipeline.supervise import Supervisor
 
@@ -147,6 +147,20 @@ def test_a_child_that_is_stopped_before_it_listens(
     assert (code, left.status, notes[-1]) == (0, state.STOPPED, "stopped")
 
 
+def test_a_child_that_is_killed_while_it_reports(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "child"
+    report = 'os.write(int(sys.argv[3]), b\'{"event": "pro\')'
+    program.write_text(f"#!{sys.executable}\nimport os, sys\n{report}\nos.kill(os.getpid(), 9)\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    events: list[str] = []
+    child = Child(JOB, folder, lambda kind, _: events.append(kind), print)
+    assert child.wait(lambda: None).cause is Cause.CRASH
+    assert events == []
+
+
 def test_no_argument_of_the_command_is_kept(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +192,8 @@ def test_the_child_of_a_killed_parent_is_waited_for(
         before = Run("words", 4_000_000, "p", "local", 1, child_pid=orphan.pid, child_born=born)
         folder.write_run(before)
         monkeypatch.setattr(supervise, "STOP_S_MAX", 0.2)
-        sleep, pids = supervise.time.sleep, set()
+        sleep = supervise.time.sleep
+        pids: set[tuple[int, int | None]] = set()
 
         def look(seconds: float) -> None:
             waiting = folder.run()
