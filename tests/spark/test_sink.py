@@ -146,6 +146,7 @@ def test_rows_of_tasks_that_succeed_are_not_visible_when_another_fails(
         ("'v' value", {"topik": "t"}, "unknown option topik (did you mean topic?)"),
         ("'v' value", {"delivery": "twice"}, "option delivery must be exactly-once or"),
         ("'v' value", {"txnAppId": "a"}, "txnAppId and txnVersion go together"),
+        ("'v' value", {"txnAppId": "", "txnVersion": "1"}, "option txnAppId is empty"),
         ("'v' value", {"kafka.acks": "1"}, "the sink always writes with all"),
         ("'v' value", {"kafka.ssl.x": "1"}, "unknown option kafka.ssl.x"),
         ("'v' value", {"kafka.compression.type": "rar"}, "must be one of none, gzip"),

@@ -93,6 +93,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     app_id, app_version = options.get("txnAppId"), options.whole_number("txnVersion", least=0)
     if (app_id is None) != (app_version is None):
         raise OptionError("options txnAppId and txnVersion go together: give both or none")
+    if app_id is not None and not app_id.strip():
+        raise OptionError("option txnAppId is empty: name the job, and always by the same name")
     delivery = options.one_of("delivery", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
     timeout_ms = number(kafka, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
     return SinkOptions(

@@ -1,8 +1,9 @@
 """Text and JSON: expressions of the JVM, with the reason where they fail.
 
 Spark's `from_json` reads the first JSON value of a text and is silent about what follows, and says
-which rows are corrupt only in a field of a struct. So the text is read as the one field of an
-object around it: what follows breaks that object, and any type can be asked for.
+which rows are corrupt only in a field of a struct. So the text is read as the one item of an array
+in an object around it, whose end must be found behind it: what follows the value breaks the array
+or is another item, and any type can be asked for.
 
 Limits: the reason tells broken JSON from JSON that does not fit, not the field. Fields that the
 schema does not name are left out, fields that a value does not have are null, as Spark has it.
@@ -17,12 +18,20 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from penstock.spark.errors import OptionError, SparkError
 
 SAMPLE_ROWS: Final = 1000
 _CORRUPT: Final = "_corrupt_record"
+_END: Final = "_end"
 _OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -41,8 +50,14 @@ def checked_text(column: Column) -> Column:
 def checked(column: Column, schema: str | DataType) -> Column:
     """What JSON of the schema says, or that it is none."""
     kind = spark_type(schema)
-    text = sf.concat(sf.lit('{"v":'), column.cast("string"), sf.lit("}"))
-    around = StructType([StructField("v", kind), StructField(_CORRUPT, StringType())])
+    text = sf.concat(sf.lit('{"v":['), column.cast("string"), sf.lit(f'],"{_END}":true}}'))
+    around = StructType(
+        [
+            StructField("v", ArrayType(kind)),
+            StructField(_END, BooleanType()),
+            StructField(_CORRUPT, StringType()),
+        ]
+    )
     read = sf.from_json(text, around, _OPTIONS)
     fault = sf.when(sf.try_parse_json(text).isNull(), sf.lit("is not JSON")).otherwise(
         sf.lit(f"does not fit the schema {_short(kind)}")
@@ -52,9 +67,11 @@ def checked(column: Column, schema: str | DataType) -> Column:
         error = (
             sf.when(column.isNull(), sf.lit(None))
             .when(~sf.is_valid_utf8(column), sf.lit("is not UTF-8"))
-            .when(parsed[_CORRUPT].isNotNull(), fault)
+            .when(parsed[_CORRUPT].isNotNull() | parsed[_END].isNull(), fault)
+            .when(sf.size(parsed["v"]) != 1, sf.lit("is not one JSON value"))
         )
-        return sf.struct(sf.when(error.isNull(), parsed["v"]).alias("value"), error.alias("error"))
+        value = sf.when(error.isNull(), parsed["v"][0])
+        return sf.struct(value.alias("value"), error.alias("error"))
 
     # As the item of an array it has a name, by which it is used twice and parsed once.
     return sf.transform(sf.array(read), judged)[0]

@@ -51,7 +51,12 @@ LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
 }
 """For a Spark of this machine alone: it listens to nobody else and shuffles among its own cores."""
-SETTINGS = {"spark.log.level": "WARN", "spark.ui.showConsoleProgress": "false"}
+SETTINGS = {
+    "spark.log.level": "WARN",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Times without a zone mean the same on every machine."""
 
 
 class Reporter:

@@ -7,6 +7,8 @@ is near, the one that was probably meant.
 from __future__ import annotations
 
 import difflib
+import hashlib
+import json
 from collections.abc import Mapping
 
 from penstock.spark.pipeline.errors import PipelineError
@@ -15,6 +17,8 @@ from penstock.spark.pipeline.signature import Kind, Setting, Signature, Value
 KAFKA = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
 CHECKPOINT = "checkpoint"
+DESTINATIONS = ("to", "table")
+DIGEST_LENGTH = 12
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -42,13 +46,15 @@ def arguments(signature: Signature, given: Mapping[str, str]) -> dict[str, Value
     return found
 
 
-def with_checkpoint(signature: Signature, given: Mapping[str, str], default: str) -> dict[str, str]:
+def with_checkpoint(signature: Signature, given: Mapping[str, str], folder: str) -> dict[str, str]:
     """The settings, with a place for the query's progress where the pipeline asks for one that
-    nobody has named.
+    nobody has named. Each destination has its own: what was written to one says nothing of another.
     """
     if CHECKPOINT in given or not any(s.name == CHECKPOINT for s in signature.settings):
         return dict(given)
-    return {**given, CHECKPOINT: default}
+    places = json.dumps([given.get(name) for name in DESTINATIONS])
+    digest = hashlib.sha256(places.encode()).hexdigest()[:DIGEST_LENGTH]
+    return {**given, CHECKPOINT: f"{folder}/{digest}"}
 
 
 def convert(setting: Setting, text: str) -> Value:

@@ -139,7 +139,12 @@ def test_what_is_refused(signature: Signature, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_filled_in_where_it_is_asked_for(signature: Signature) -> None:
-    assert with_checkpoint(signature, {"topic": "t"}, "/here")["checkpoint"] == "/here"
+    def place(**given: str) -> str:
+        return with_checkpoint(signature, {"topic": "t", **given}, "/here")["checkpoint"]
+
+    assert place() == place(trigger="1 minute")
+    assert place().startswith("/here/")
+    assert len({place(), place(to="a"), place(to="b"), place(to="a", table="b")}) == 4
     assert with_checkpoint(signature, {"checkpoint": "/mine"}, "/here") == {"checkpoint": "/mine"}
     assert with_checkpoint(Signature(is_function=True), {}, "/here") == {}
 
