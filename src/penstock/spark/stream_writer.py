@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from penstock.spark.batches import QUERY_PROPERTY
 from penstock.spark.errors import OptionError, SparkError
 from penstock.spark.sink import SinkOptions
 from penstock.spark.writer import (
@@ -38,7 +39,6 @@ from penstock.spark.writer import (
     handed,
 )
 
-QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 
 

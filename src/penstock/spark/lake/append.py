@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from penstock.spark.batches import query_id
 from penstock.spark.errors import SparkError
 from penstock.spark.lake.staging import Batch, stage
 from penstock.spark.lake.table import Conflict, State, Table
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COMMIT_TRIES_MAX: Final = 5
-QUERY_PROPERTY: Final = "sql.streaming.queryId"
 
 
 def append_batch(table: Table, frame: DataFrame, batch: int, query: str | None = None) -> bool:
@@ -37,14 +37,6 @@ def append_batch(table: Table, frame: DataFrame, batch: int, query: str | None =
         return False
     staged.forget()
     return True
-
-
-def query_id(frame: DataFrame) -> str:
-    """The id of the streaming query whose batch this is."""
-    found = frame.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
-    if not found:
-        raise SparkError("rows are appended in foreachBatch of a streaming query, or with an id")
-    return str(found)
 
 
 def last_offsets(frame: DataFrame) -> dict[Partition, int]:

@@ -60,17 +60,16 @@ def pipeline(
     windows = totals(rows, by, sums, time, window, slide, late)
     when = {"availableNow": True} if once else {"processingTime": trigger}
     if to is not None:
-        place = f"{checkpoint}/topic"
         messages = windows.select(
             encode(sf.struct("start", "by.*"), "json").alias("key"),
             encode(sf.struct("start", "end", "by.*", "count", "sums.*"), "json").alias("value"),
         )
         writer = messages.writeStream.queryName(f"aggregate {topic} to {to}").trigger(**when)
-        writer = writer.option("checkpointLocation", place)
+        writer = writer.option("checkpointLocation", f"{checkpoint}/topic")
         if final:
             writer.format("penstock").options(**kafka).option("topic", to).start()
         else:
-            each = write_each_once(place, {**kafka, "topic": to})
+            each = write_each_once({**kafka, "topic": to})
             writer.outputMode("update").foreachBatch(each).start()
     if table is not None:
         writer = windows.select("start", "end", "by.*", "count", "sums.*").writeStream

@@ -86,7 +86,7 @@ def pipeline(
         )
         writer = met.writeStream.format("penstock").options(**options)
     elif reread:
-        each = write_each_once(checkpoint, options, lambda batch: messages(batch, read_table(), on))
+        each = write_each_once(options, lambda batch: messages(batch, read_table(), on))
         writer = this.writeStream.foreachBatch(each)
     else:
         met = messages(this, read_table(), on)
