@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,11 @@ from support.reference import KafkaProcess
 # How long an example takes says how busy the machine is.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and so would the commands
+# that tests stop with it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Topics are made by the tests, on purpose; a typo in one must not make a topic. Many tests write
 # messages with timestamps of years ago, which the first look of a broker that lives for more than
