@@ -28,7 +28,7 @@ NAMES = {OURS: "Penstock", PEER: "Spark's connector", AT_LEAST_ONCE: "Penstock, 
 @dataclass(frozen=True)
 class Part:
     name: str
-    run: Callable[[int, int], dict[str, Any]]
+    run: Callable[[int, int], list[dict[str, Any]]]
     rows: int
     metrics: tuple[Metric, ...]
 
@@ -98,12 +98,11 @@ def main() -> None:
     for part in chosen:
         busy = round(os.getloadavg()[0], 2)
         print(f"{part.name}, load {busy}", file=sys.stderr)
-        results.append(
-            (part, [{"load_before": busy, **part.run(given.rows or part.rows, given.runs)}])
-        )
+        figures = part.run(given.rows or part.rows, given.runs)
+        results.append((part, [*figures, {"load_before": busy}]))
     table = "\n".join(rows(results))
     OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "spark.md").write_text(f"{machine()}; medians of {given.runs} runs.\n\n{table}\n")
+    (OUT / "spark.md").write_text(f"{machine()}; {given.runs} runs in turns.\n\n{table}\n")
     record = {"machine": machine(), "parts": {part.name: runs for part, runs in results}}
     (OUT / "spark.json").write_text(json.dumps(record, indent=2) + "\n")
     print(table)

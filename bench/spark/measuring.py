@@ -10,10 +10,10 @@ too.
 from __future__ import annotations
 
 import os
-import statistics
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.run import ROOT
 
@@ -48,31 +48,30 @@ def session() -> SparkSession:
     return start_session("penstock-bench", "local[2]", settings)
 
 
-def in_turns(runs: int, measured: Mapping[str, Callable[[], float]]) -> dict[str, dict[str, Any]]:
-    """Seconds of each run of each of them, and the processor time of a run."""
-    found: dict[str, dict[str, Any]] = {name: {"s": [], "cpu_s": []} for name in measured}
+def in_turns(
+    label: str, rows: int, runs: int, measured: Mapping[str, Callable[[], float]]
+) -> list[dict[str, float]]:
+    """The figures of each turn: rows per second, processor time per row, and how ours stands to the
+    peer.
+    """
+    found = []
     for turn in range(runs + 1):
+        figures: dict[str, float] = {}
         for name, run in measured.items():
             before = cpu_s()
-            took_s = run()
-            if turn:
-                found[name]["s"].append(took_s)
-                found[name]["cpu_s"].append(cpu_s() - before)
+            figures[f"{label}_{name}_rows_s"] = rows / run()
+            figures[f"{label}_{name}_cpu_us_per_row"] = (cpu_s() - before) / rows * 1e6
+        if PEER in measured:
+            ours, peer = (figures[f"{label}_{name}_rows_s"] for name in (OURS, PEER))
+            figures[f"{label}_ratio"] = ours / peer
+        if turn:
+            found.append(figures)
     return found
 
 
-def figures(label: str, found: dict[str, dict[str, Any]], rows: int) -> dict[str, float]:
-    """Rows per second, processor time per row, and how ours stands to the peer."""
-    named: dict[str, float] = {}
-    for name, times in found.items():
-        named[f"{label}_{name}_rows_s"] = rows / statistics.median(times["s"])
-        named[f"{label}_{name}_rows_s_min"] = rows / max(times["s"])
-        named[f"{label}_{name}_rows_s_max"] = rows / min(times["s"])
-        named[f"{label}_{name}_cpu_us_per_row"] = statistics.median(times["cpu_s"]) / rows * 1e6
-    if PEER in found:
-        ours, peer = (named[f"{label}_{name}_rows_s"] for name in (OURS, PEER))
-        named[f"{label}_ratio"] = ours / peer
-    return named
+def together(*parts: list[dict[str, float]]) -> list[dict[str, float]]:
+    """The figures of several measurements, turn by turn."""
+    return [dict(ChainMap(*turn)) for turn in zip(*parts, strict=True)]
 
 
 def processes() -> Iterator[Path]:

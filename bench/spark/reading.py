@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench.spark.measuring import (
     PARTITIONS,
-    figures,
     formats,
     in_turns,
     session,
+    together,
     worker_mb_max,
 )
 from bench.spark.node import Node, fill, make_topic
@@ -91,28 +91,28 @@ def small_batch_s(frame: DataFrame, feed: Callable[[], Any]) -> float:
     return statistics.median(times.values())
 
 
-def reading(rows: int, runs: int) -> dict[str, Any]:
+def reading(rows: int, runs: int) -> list[dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder, Node(Path(folder)) as node:
         make_topic(node, "rows", PARTITIONS)
         rows = fill(node, "rows", partitions=PARTITIONS, rows=rows)
         spark = session()
         try:
-            return {"rows": rows, **_measure(spark, node, rows, runs)}
+            return _measure(spark, node, rows, runs)
         finally:
             spark.stop()
 
 
-def _measure(spark: SparkSession, node: Node, rows: int, runs: int) -> dict[str, float]:
-    found: dict[str, float] = {}
+def _measure(spark: SparkSession, node: Node, rows: int, runs: int) -> list[dict[str, float]]:
+    parts = []
     for label, run in (("batch", batch_s), ("stream", stream_s)):
         by_format = {name: partial(run, spark, node, rows, name) for name in formats()}
-        found |= figures(label, in_turns(runs, by_format), rows)
+        parts.append(in_turns(label, rows, runs, by_format))
     rate = spark.readStream.format("rate").option("rowsPerSecond", "100").load()
     empty_s = small_batch_s(rate, lambda: None)
+    once: dict[str, float] = {"rows": rows}
     for name in formats():
         make_topic(node, f"few-{name}", 1)
         few = source(spark.readStream, name, node, f"few-{name}")
         feed = partial(fill, node, f"few-{name}", partitions=1, rows=1)
-        found[f"overhead_{name}_s"] = small_batch_s(few, feed) - empty_s
-    found["python_worker_mb_max"] = worker_mb_max()
-    return found
+        once[f"overhead_{name}_s"] = small_batch_s(few, feed) - empty_s
+    return [*together(*parts), {**once, "python_worker_mb_max": worker_mb_max()}]

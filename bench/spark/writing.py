@@ -10,16 +10,16 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.spark.measuring import (
     OURS,
     PARTITIONS,
     PEER,
-    figures,
     formats,
     in_turns,
     session,
+    together,
     worker_mb_max,
 )
 from bench.spark.node import Node, make_topic
@@ -38,21 +38,21 @@ def write_s(frame: DataFrame, format_name: str, options: dict[str, str]) -> floa
     return time.perf_counter() - begun
 
 
-def writing(rows: int, runs: int) -> dict[str, Any]:
+def writing(rows: int, runs: int) -> list[dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder, Node(Path(folder)) as node:
         make_topic(node, "rows", PARTITIONS)
         spark = session()
         try:
-            return {"rows": rows, **_measure(spark, node, rows, runs)}
+            return _measure(spark, node, rows, runs)
         finally:
             spark.stop()
 
 
-def _measure(spark: SparkSession, node: Node, rows: int, runs: int) -> dict[str, float]:
+def _measure(spark: SparkSession, node: Node, rows: int, runs: int) -> list[dict[str, float]]:
     topic = {"kafka.bootstrap.servers": node.bootstrap, "topic": "rows"}
     plain = spark.range(0, rows, 1, TASKS).selectExpr(VALUE)
     keyed = spark.range(0, rows, 1, TASKS).selectExpr("cast(id as string) key", VALUE)
-    found: dict[str, float] = {}
+    parts = []
     for label, frame in (("write", plain), ("write_keyed", keyed)):
         ways = {
             OURS: partial(write_s, frame, OURS, topic),
@@ -61,6 +61,5 @@ def _measure(spark: SparkSession, node: Node, rows: int, runs: int) -> dict[str,
         }
         if PEER in formats():
             ways[PEER] = partial(write_s, frame, PEER, topic)
-        found |= figures(label, in_turns(runs, ways), rows)
-    found["python_worker_mb_max"] = worker_mb_max()
-    return found
+        parts.append(in_turns(label, rows, runs, ways))
+    return [*together(*parts), {"rows": rows, "python_worker_mb_max": worker_mb_max()}]
