@@ -25,11 +25,11 @@ LOG_TAIL_BYTES = 6_000
 
 # Below the range from which the kernel takes outgoing ports: while a killed node is down, no
 # client's own connection can take the port that the node will want back. For the same reason the
-# workers of one test run share the range out, and no worker gives a port twice.
-PORTS = range(29_200, 32_768)
-WORKERS_MAX = 8
+# workers of one test run share the range out, and no worker gives a port twice: a whole run takes
+# less than a thousand of them, most of them in whichever worker has no Spark.
+PORTS = range(16_000, 32_768)
 ROW_PORTS_MAX = 8
-ROWS = range(28_000, PORTS.start, ROW_PORTS_MAX)
+ROWS = range(10_000, PORTS.start, ROW_PORTS_MAX)
 _given: set[int] = set()
 
 
@@ -45,8 +45,9 @@ def free_ports(count: int) -> int:
 
 
 def _free(firsts: range, count: int) -> int:
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", f"gw{os.getpid()}").removeprefix("gw"))
-    ours = set(firsts[worker % WORKERS_MAX :: WORKERS_MAX]) - _given
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    ours = set(firsts[worker::workers]) - _given
     for first in random.sample(sorted(ours), len(ours)):
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(first, first + count):
