@@ -65,8 +65,8 @@ class Dispatcher:
         """Start the request in `frame`; its answer goes through the exchange."""
         try:
             api, version, correlation_id, position = read_header(frame)
-        except BadHeader as e:
-            connection.refuse(str(e))
+        except BadHeader as bad:
+            connection.refuse(str(bad))
             return
         if self.serves is not EVERYTHING and api.key not in self.serves:
             connection.abort()
@@ -77,8 +77,8 @@ class Dispatcher:
                 api.handle_raw(self._broker, exchange, frame, position)
             else:
                 self._handle(api, exchange, frame, position)
-        except WireError as e:
-            connection.refuse(str(e))
+        except WireError as broken:
+            connection.refuse(str(broken))
         except Exception:
             self._failed(exchange)
 

@@ -161,8 +161,6 @@ class PenstockError(Exception):
 class ApiError(PenstockError):
     """A request that is answered with an error code and a sentence."""
 
-    __slots__ = ("code", "message")
-
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code

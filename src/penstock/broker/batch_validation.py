@@ -52,8 +52,6 @@ _WANTED = {
 class RecordsRefused(ApiError):
     """Some records of the batch are the reason; `indexes` are their places in it."""
 
-    __slots__ = ("indexes",)
-
     def __init__(self, code: ErrorCode, message: str, indexes: list[int]) -> None:
         super().__init__(code, message)
         self.indexes = indexes

@@ -103,6 +103,8 @@ class FetchInFlight:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        # Nothing of a request may lie in a cycle: collecting thousands of them takes milliseconds.
+        self.exchange.on_abandoned = None
         self.exchange.on_followed = None
         session = self.context.session
         if session.parked is self:
@@ -280,7 +282,9 @@ class Fetcher:
                 self._hints.endpoints(leaders, exchange.connection.listener) if leaders else (),
             )
         )
-        if fetch.catches_up and session.id and not self._stopped:
+        if not session.id:
+            session.close()
+        elif fetch.catches_up and not self._stopped:
             self._read_ahead(session, looks)
 
     def _partition_data(self, look: Look, read: Found, params: FetchParams) -> PartitionData:

@@ -7,7 +7,6 @@ Owned by the event loop's thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError
@@ -26,28 +25,49 @@ FOLLOWER_ANSWER_BYTES_MAX = 1024 * 1024
 """A follower that catches up gets no more at a time, so that others need not wait for it long."""
 
 
-@dataclass(frozen=True, slots=True)
 class FetchParams:
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    read_committed: bool
-    replica_id: int = -1
-    broker_epoch: int = -1
-    rack: str = ""
-    from_followers: bool = False
-    """Whether the client may be served by a follower, which it understands from v11 on."""
-    hints: bool = False
-    """Whether the client wants to be told of new leaders with the errors that mean them."""
+    """What a request says once for all of its partitions. Not changed after it was made."""
 
-    @property
-    def is_follower(self) -> bool:
-        return self.replica_id >= 0
+    __slots__ = (
+        "broker_epoch",
+        "from_followers",
+        "hints",
+        "is_follower",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "rack",
+        "read_committed",
+        "replica_id",
+        "sight",
+    )
 
-    @property
-    def sight(self) -> tuple[bool, str]:
+    def __init__(
+        self,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        read_committed: bool,
+        replica_id: int,
+        broker_epoch: int,
+        rack: str,
+        from_followers: bool,
+        hints: bool,
+    ) -> None:
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.read_committed = read_committed
+        self.replica_id = replica_id
+        self.broker_epoch = broker_epoch
+        self.rack = rack
+        self.from_followers = from_followers
+        """Whether the client may be served by a follower, which it understands from v11 on."""
+        self.hints = hints
+        """Whether the client wants to be told of new leaders with the errors that mean them."""
+        self.is_follower = replica_id >= 0
+        self.sight = (read_committed, rack)
         """What decides how far a reader sees, apart from its partitions."""
-        return self.read_committed, self.rack
 
 
 class Look:
@@ -152,10 +172,10 @@ class Looker:
                 self._look_at(look, params, room, min_one=not found, arrived=arrived)
             except ApiError as e:
                 look.error = e
-            except CorruptRecord as e:
-                look.error = self.corrupt(e)
-            except StorageError as e:
-                look.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+            except CorruptRecord as damage:
+                look.error = self.corrupt(damage)
+            except StorageError as refusal:
+                look.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(refusal))
             partition = look.partition
             if partition is not None:
                 wanted.seen_bytes = partition.log.bytes_in

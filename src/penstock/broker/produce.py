@@ -264,8 +264,8 @@ class Producer:
         except ApiError as e:
             self._refuse(produce, answers, topic, index, e, partition, records)
             return
-        except StorageError as e:
-            error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+        except StorageError as refusal:
+            error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(refusal))
             self._refuse(produce, answers, topic, index, error, partition, records)
             return
         produce.staged.append((partition, answers, len(answers), info.last_offset + 1))

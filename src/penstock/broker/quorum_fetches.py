@@ -78,6 +78,7 @@ class QuorumFetches:
     def _unpark(self, fetch: _Parked) -> None:
         if fetch.timer is not None:
             fetch.timer.cancel()
+        fetch.exchange.on_abandoned = None  # else the two would hold each other
         self._parked.pop(fetch, None)
 
     def _again(self, fetch: _Parked) -> None:
