@@ -41,7 +41,7 @@ def replication(options: Options) -> dict[str, Any]:
         for name, replicas in (("rf1", [1]), ("rf3", [1, 2, 3])):
             least = "2" if len(replicas) > 1 else "1"
             place_topic(cluster, name, [replicas], {"min.insync.replicas": least})
-            paced = PacedProduce(address(cluster, 1), name, ACKS_ALL)
+            paced = PacedProduce([(address(cluster, 1), 0)], name, ACKS_ALL)
             paced.run(PER_SECOND, WARM_UP_S)
             latencies = percentiles(paced.run(PER_SECOND, options.seconds))
             paced.close()

@@ -30,13 +30,13 @@ def failover(options: Options) -> dict[str, Any]:
     """From a node's kill until every partition acknowledges again what is sent after it."""
     found: dict[str, Any] = {}
     with running(options) as cluster, _writing(cluster, raw=True) as writers:
-        for role, victim_of in (("leader", _partition_leader), ("metadata", _metadata_leader)):
+        for role, victim_of in (("leader", partition_leader), ("metadata", metadata_leader)):
             pauses: dict[str, list[float]] = {name: [] for name in writers}
             for number in range(options.kills):
                 prefer_leaders(cluster, *writers)
-                _settle(writers)
+                settle(writers)
                 victim = victim_of(cluster, number)
-                for name, pause in _kill(cluster, victim, writers).items():
+                for name, pause in kill(cluster, victim, writers).items():
                     pauses[name].append(pause)
                 cluster.start_node(victim)
             for name, measured in pauses.items():
@@ -78,13 +78,13 @@ def _writing(cluster: Cluster, *, raw: bool) -> Iterator[Mapping[str, Writer]]:
     for writer in writers.values():
         writer.start()
     for writer in writers.values():
-        _await(lambda writer=writer: len(writer.acks) > WARM_UP_ACKS, "no answers")  # type: ignore[misc]
+        await_true(lambda writer=writer: len(writer.acks) > WARM_UP_ACKS, "no answers")  # type: ignore[misc]
     yield writers
     for writer in writers.values():
         writer.stop()
 
 
-def _settle(writers: Mapping[str, Writer]) -> None:
+def settle(writers: Mapping[str, Writer]) -> None:
     """Waits until every partition answers at once, for all writers.
 
     librdkafka tries a node that was down at ever longer intervals; leaders that have gone back to
@@ -92,7 +92,7 @@ def _settle(writers: Mapping[str, Writer]) -> None:
     """
     time.sleep(SETTLE_S)
     for name, writer in writers.items():
-        _await(
+        await_true(
             lambda writer=writer: (  # type: ignore[misc]
                 len(writer.acked_since(time.perf_counter_ns() - STEADY_NS)) == PARTITIONS
             ),
@@ -100,23 +100,23 @@ def _settle(writers: Mapping[str, Writer]) -> None:
         )
 
 
-def _partition_leader(cluster: Cluster, number: int) -> int:
+def partition_leader(cluster: Cluster, number: int) -> int:
     """A node that leads partitions but not the quorum; another one each time."""
     others = [node_id for node_id in cluster.nodes if node_id != cluster.quorum_leader()]
     return others[number % len(others)]
 
 
-def _metadata_leader(cluster: Cluster, _number: int) -> int:
+def metadata_leader(cluster: Cluster, _number: int) -> int:
     return cluster.quorum_leader()
 
 
-def _kill(cluster: Cluster, victim: int, writers: Mapping[str, Writer]) -> dict[str, float]:
+def kill(cluster: Cluster, victim: int, writers: Mapping[str, Writer]) -> dict[str, float]:
     """The seconds until all partitions of each writer go on."""
     moment = time.perf_counter_ns()
     cluster.kill(victim)
     pauses = {}
     for name, writer in writers.items():
-        _await(
+        await_true(
             lambda writer=writer: len(writer.acked_since(moment)) == PARTITIONS,  # type: ignore[misc]
             f"{name} does not go on",
         )
@@ -124,7 +124,7 @@ def _kill(cluster: Cluster, victim: int, writers: Mapping[str, Writer]) -> dict[
     return pauses
 
 
-def _await(check: Callable[[], bool], complaint: str) -> None:
+def await_true(check: Callable[[], bool], complaint: str) -> None:
     deadline = time.monotonic() + GO_ON_S_MAX
     while not check():
         if time.monotonic() > deadline:

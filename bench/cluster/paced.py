@@ -1,4 +1,4 @@
-"""Publishing at a fixed rate on one raw connection: how long each acknowledgement takes.
+"""Publishing at a fixed rate on raw connections: how long each acknowledgement takes.
 
 A message's latency runs from the moment it was due, so that a stall counts for all the messages
 that it delayed. The loop sleeps between messages, since the nodes need the cores. One thread, or a
@@ -12,8 +12,9 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import cycle
 from multiprocessing.synchronize import Event
 from typing import Any, TypeVar
 
@@ -29,21 +30,40 @@ from .writers import ACKS_ALL, MESSAGE_BYTES, NS, Address
 
 T = TypeVar("T")
 
-LAST_ANSWER_S_MAX = 10.0
+LAST_ANSWER_S_MAX = 30.0
 RUN_S_MAX = 600.0
 NICE = -10
 """The load is not what is measured: it comes before the others where the system allows it."""
 
 
-class PacedProduce:
-    """One message per request to partition 0."""
+class _Way:
+    """A connection to the leader of one partition, and when what is under way on it was due."""
 
-    def __init__(self, address: Address, topic: str, acks: int) -> None:
-        self._epoll = select.epoll()
-        self._frame = produce_frame(topic, [0], batch_of(MESSAGE_BYTES, 1), acks)
-        self._socket = FrameSocket(address, self._epoll)
-        self._due: deque[int] = deque()
+    def __init__(
+        self, address: Address, topic: str, partition: int, acks: int, epoll: select.epoll
+    ) -> None:
+        self.socket = FrameSocket(address, epoll)
+        self._frame = produce_frame(topic, [partition], batch_of(MESSAGE_BYTES, 1), acks)
+        self.due: deque[int] = deque()
         self._sent = 0
+
+    def send(self, due: int) -> None:
+        self._sent += 1
+        patch_correlation_id(self._frame, self._sent)
+        self.due.append(due)
+        self.socket.send(self._frame)
+
+
+class PacedProduce:
+    """One message per request, to each of `leaders` (an address and the partition that is led
+    there) in turn, on a connection of its own.
+    """
+
+    def __init__(self, leaders: Sequence[tuple[Address, int]], topic: str, acks: int) -> None:
+        self._epoll = select.epoll()
+        ways = [_Way(where, topic, partition, acks, self._epoll) for where, partition in leaders]
+        self._ways = {way.socket.fd: way for way in ways}
+        self._turns = cycle(ways)
 
     def run(self, per_second: float, seconds: float, end: Event | None = None) -> list[int]:
         """The latencies in ns of what is sent in so many seconds, or until `end`."""
@@ -51,41 +71,39 @@ class PacedProduce:
         interval = round(NS / per_second)
         due = time.perf_counter_ns()
         last = due + round(seconds * NS)
+        way = next(self._turns)
         while due < last and not (end is not None and end.is_set()):
             now = time.perf_counter_ns()
-            if now >= due and not self._socket.sending:
-                self._send(due)
+            if now >= due and not way.socket.sending:
+                way.send(due)
+                way = next(self._turns)
                 due += interval
             else:
                 self._take(max(0, due - now) / NS, latencies)
         deadline = time.perf_counter() + LAST_ANSWER_S_MAX
-        while self._due:
+        while left := sum(len(way.due) for way in self._ways.values()):
             if time.perf_counter() > deadline:
-                raise RuntimeError(f"{len(self._due)} messages were never acknowledged")
+                raise RuntimeError(f"{left} messages were never acknowledged")
             self._take(LAST_ANSWER_S_MAX, latencies)
         return latencies
 
     def close(self) -> None:
-        self._socket.close()
+        for way in self._ways.values():
+            way.socket.close()
         self._epoll.close()
-
-    def _send(self, due: int) -> None:
-        self._sent += 1
-        patch_correlation_id(self._frame, self._sent)
-        self._due.append(due)
-        self._socket.send(self._frame)
 
     def _take(self, wait_s: float, latencies: list[int]) -> None:
         # select() waits by the microsecond, epoll only by the millisecond.
         if not select.select([self._epoll], [], [], wait_s)[0]:
             return
-        for _, events in self._epoll.poll(0):
+        for fd, events in self._epoll.poll(0):
+            way = self._ways[fd]
             if events & select.EPOLLOUT:
-                self._socket.send_rest()
+                way.socket.send_rest()
             if events & ~select.EPOLLOUT:
-                for answer in self._socket.receive():
+                for answer in way.socket.receive():
                     check_produce_response(answer)
-                    latencies.append(time.perf_counter_ns() - self._due.popleft())
+                    latencies.append(time.perf_counter_ns() - way.due.popleft())
 
 
 class PacedProcess:
@@ -122,7 +140,7 @@ class PacedProcess:
 def _produce(address: Address, topic: str, per_second: float, pipe: Any, end: Event) -> None:
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    paced = PacedProduce(address, topic, ACKS_ALL)
+    paced = PacedProduce([(address, 0)], topic, ACKS_ALL)
     while True:
         pipe.recv()
         pipe.send(None)

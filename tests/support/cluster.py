@@ -19,7 +19,7 @@ import atexit
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -65,6 +65,11 @@ class PartitionState(NamedTuple):
 class Cluster:
     """`count` nodes that found a cluster, and any that join it later."""
 
+    KINDS: ClassVar[Mapping[str, type[ClusterNode]]] = {
+        "penstock": PenstockClusterNode,
+        "kafka": KafkaClusterNode,
+    }
+
     def __init__(
         self,
         count: int,
@@ -91,11 +96,10 @@ class Cluster:
         atexit.register(self.close)
 
     def _make(self, node_id: int, settings: Mapping[str, str]) -> ClusterNode:
-        kind = KafkaClusterNode if self.kind == "kafka" else PenstockClusterNode
         own = self.settings | dict(settings)
         if self.kind == "kafka":
             own["cluster.id"] = self._cluster_id
-        node = kind(node_id, self.root / f"node-{node_id}", own, self.network)
+        node = self.KINDS[self.kind](node_id, self.root / f"node-{node_id}", own, self.network)
         self.nodes[node_id] = node
         return node
 

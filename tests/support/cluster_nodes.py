@@ -9,13 +9,12 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from .node import NodeProcess
 from .places import Network
 from .process import BrokerProcess
-from .reference import KafkaProcess, java_command, properties, random_id
-
-KAFKA_HEAP_MB = 512
+from .reference import JVM_OPTIONS, KafkaProcess, java_command, properties, random_id
 
 
 class ClusterNode(BrokerProcess):
@@ -81,6 +80,9 @@ class PenstockClusterNode(ClusterNode, NodeProcess):
 class KafkaClusterNode(ClusterNode, KafkaProcess):
     """`kafka.Kafka` as one of several combined nodes that carry one cluster id."""
 
+    HEAP_MB: ClassVar[int] = 512
+    OPTIONS: ClassVar[tuple[str, ...]] = JVM_OPTIONS
+
     def __init__(
         self, node_id: int, root: Path, settings: Mapping[str, str], network: Network
     ) -> None:
@@ -116,4 +118,5 @@ class KafkaClusterNode(ClusterNode, KafkaProcess):
         }
         path = self.root / "server.properties"
         path.write_text(properties(lines))
-        return [*self.place.prefix, *java_command("kafka.Kafka", str(path), heap_mb=KAFKA_HEAP_MB)]
+        java = java_command("kafka.Kafka", str(path), heap_mb=self.HEAP_MB, options=self.OPTIONS)
+        return [*self.place.prefix, *java]

@@ -12,7 +12,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .process import BrokerProcess, free_port
@@ -37,12 +37,16 @@ def missing() -> str | None:
 
 
 def java_command(
-    main: str, *args: str, heap_mb: int = 512, classes: Path | None = None
+    main: str,
+    *args: str,
+    heap_mb: int = 512,
+    classes: Path | None = None,
+    options: Sequence[str] = JVM_OPTIONS,
 ) -> list[str]:
     """The command line that runs a Java class with Apache Kafka's jars."""
     path = f"{libs_dir()}/*" if classes is None else f"{classes}{os.pathsep}{libs_dir()}/*"
     log_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-    return ["java", f"-Xmx{heap_mb}m", *JVM_OPTIONS, log_level, "-cp", path, main, *args]
+    return ["java", f"-Xmx{heap_mb}m", *options, log_level, "-cp", path, main, *args]
 
 
 def random_id() -> str:

@@ -75,7 +75,7 @@ class ProduceLoad:
         started = time.perf_counter()
         deadline = started + seconds
         while time.perf_counter() < deadline:
-            self._turn()
+            self.turn()
         return time.perf_counter() - started
 
     def finish(self) -> None:
@@ -83,12 +83,17 @@ class ProduceLoad:
         self._running = False
         deadline = time.perf_counter() + ANSWER_S_MAX
         while any(p.in_flight for p in self._producers.values()) and time.perf_counter() < deadline:
-            self._turn()
+            self.turn()
         for producer in self._producers.values():
             producer.socket.close()
         self._epoll.close()
 
-    def _turn(self) -> None:
+    def fileno(self) -> int:
+        """Readable when an answer has come, so that one thread can drive several loads."""
+        return self._epoll.fileno()
+
+    def turn(self) -> None:
+        """Take the answers that have come and send as many requests."""
         for fd, events in self._epoll.poll(POLL_S if self._acked else 0):
             producer = self._producers[fd]
             if events & select.EPOLLOUT:

@@ -1,0 +1,1 @@
+"""Penstock beside its peers: the same loads on each, in turns, on one machine."""

@@ -1,0 +1,109 @@
+"""Apache Kafka as its own scripts start it: one process that is broker and controller.
+
+Heap, collector and settings are those of `bin/kafka-server-start.sh` and `config/server.properties`
+as they are shipped. What differs: ports and folders, and the log, which is at WARN instead of INFO
+since only slf4j's simple logger is among the jars (less work for Kafka, never more).
+
+With `fsync` its topics have `flush.messages=1`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import ClassVar
+
+from tests.support import reference
+from tests.support.process import free_port
+
+from .kafka_wire import KafkaWire, answers_metadata
+from .server import Server
+from .wire import PeerError, Wire
+
+HEAP_MB = 1024
+FORMAT_S_MAX = 60.0
+JVM_OPTIONS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+SHIPPED_SETTINGS = {
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
+    "num.partitions": "1",
+    "num.recovery.threads.per.data.dir": "2",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.retention.hours": "168",
+    "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
+}
+
+
+class KafkaServer(Server):
+    """`kafka.Kafka` with a formatted folder."""
+
+    name: ClassVar[str] = "Apache Kafka"
+    acks: ClassVar[tuple[str, ...]] = ("1", "all")
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return reference.missing()
+
+    @classmethod
+    def version(cls) -> str:
+        jar = next(reference.libs_dir().glob("kafka-server-[0-9]*.jar"))
+        return f"{jar.stem.removeprefix('kafka-server-')}, heap of 1 GB"
+
+    @property
+    def durability(self) -> str:
+        if self.fsync:
+            return "on disk before the acknowledgement (flush.messages=1)"
+        return "written to the file before the acknowledgement, no fsync"
+
+    def command(self) -> list[str]:
+        data = self.folder / "data"
+        broker, controller = f"{self.host}:{self.port}", f"{self.host}:{free_port()}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{broker}",
+            "log.dirs": str(data),
+            **SHIPPED_SETTINGS,
+        }
+        file = self.folder / "server.properties"
+        file.write_text(reference.properties(settings))
+        self._format(file)
+        return reference.java_command(
+            "kafka.Kafka", str(file), heap_mb=HEAP_MB, options=JVM_OPTIONS
+        )
+
+    def _format(self, file: Path) -> None:
+        """By Kafka's own tool: a folder is then in the newest version of the metadata."""
+        words = ("format", "-t", reference.random_id(), "-c", str(file))
+        tool = reference.java_command("kafka.tools.StorageTool", *words)
+        done = subprocess.run(
+            tool, capture_output=True, text=True, timeout=FORMAT_S_MAX, check=False
+        )
+        if done.returncode:
+            raise PeerError(f"Kafka's storage tool failed: {done.stderr.strip()}")
+
+    def answers(self) -> bool:
+        return answers_metadata(self.host, self.port)
+
+    def wire(self) -> Wire:
+        return KafkaWire(self.host, self.port, fsync=self.fsync)

@@ -1,0 +1,51 @@
+"""Penstock as it is shipped: one node with its defaults.
+
+With `fsync` its topics have `flush.messages=1`.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import ClassVar
+
+import penstock
+from penstock.base.build import is_compiled
+
+from .kafka_wire import KafkaWire, answers_metadata
+from .server import Server
+from .wire import Wire
+
+
+class PenstockServer(Server):
+    """`penstock serve`."""
+
+    name: ClassVar[str] = "Penstock"
+    acks: ClassVar[tuple[str, ...]] = ("1", "all")
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None
+
+    @classmethod
+    def version(cls) -> str:
+        how = "hot modules compiled" if is_compiled() else "not compiled"
+        return f"{penstock.__version__}, {how}, on CPython {platform.python_version()}"
+
+    @property
+    def durability(self) -> str:
+        if self.fsync:
+            return "on disk before the acknowledgement (flush.messages=1)"
+        return "written to the file before the acknowledgement, no fsync"
+
+    def command(self) -> list[str]:
+        data, listen = str(self.folder / "data"), f"{self.host}:{self.port}"
+        command = [sys.executable, "-m", "penstock.cli", "serve", "--data-dir", data]
+        # HTTP stays on, as it is by default; only its port must not meet another node's.
+        return [*command, "--listen", listen, "--http", "127.0.0.1:0"]
+
+    def answers(self) -> bool:
+        return answers_metadata(self.host, self.port)
+
+    def wire(self) -> Wire:
+        return KafkaWire(self.host, self.port, fsync=self.fsync)
