@@ -8,7 +8,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.14 python3.13 python3.12 python3
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done),python3)
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= ./penstock-data
-JOBS ?= 2
+JOBS ?= 3
 FUZZ_SECONDS ?= 600
 MINUTES ?= 5
 SEEDS ?= 1000
@@ -20,10 +20,16 @@ MADE := .venv/.made
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 CODE := $(wildcard src tests tools bench examples)
+COMPILED := build/compiled
+COMPILED_MADE := build/.compiled
+# What is measured is what users get: the compiled package, before the sources of the checkout.
+BENCH := PYTHONPATH=$(COMPILED) $(BIN)/python
+TESTED_COMPILED := $(addprefix tests/unit/,api broker hot_codecs log records replica) \
+	$(addprefix tests/interop/test_,confluent.py raw_fetch.py raw_produce.py cluster_failover.py transactions_basic.py)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster bench-spark docs picture clean iproute postgresql
+.PHONY: help run test test-compiled fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -37,6 +43,12 @@ run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in D
 
 test: fmt-check lint type java iproute postgresql  ## check everything: format, lint, types, layers, the whole suite
 	$(BIN)/pytest -n $(JOBS) || { [ $$? = 1 ] && $(BIN)/python tools/alone.py; }
+	@$(MAKE) --no-print-directory test-compiled
+
+# The rooms whose modules are compiled, and real clients, against the compiled package.
+test-compiled: $(COMPILED_MADE)
+	PYTHONPATH=$(COMPILED) $(BIN)/pytest -n $(JOBS) -m 'not uncompiled' $(TESTED_COMPILED) \
+		|| { [ $$? = 1 ] && PYTHONPATH=$(COMPILED) $(BIN)/python tools/alone.py; }
 
 fmt: $(INSTALLED_DEV)  ## format the code and fix what ruff can fix
 	$(BIN)/ruff format $(CODE)
@@ -77,6 +89,15 @@ postgresql:
 			>/dev/null 2>&1 \
 		|| echo 'There is no PostgreSQL server here and it cannot be installed; its test is skipped.'
 
+# Some packages start what they install; RUNLEVEL=1 tells Debian's scripts not to.
+peers:
+	@PATH="$$PATH:/usr/sbin"; for name in nats-server rabbitmq-server redis-server; do \
+		command -v $$name >/dev/null \
+			|| { [ "$$(id -u)" = 0 ] && apt-get update -q \
+				&& RUNLEVEL=1 apt-get install -q -y --no-install-recommends $$name; } >/dev/null 2>&1 \
+			|| echo "There is no $$name here and it cannot be installed; it is reported as missing."; \
+	done
+
 sim: $(INSTALLED_DEV)  ## SEEDS (1000) whole clusters with faults, simulated, from seed FROM (0); again with transactions
 	$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS)
 	$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS) --transactions
@@ -84,14 +105,25 @@ sim: $(INSTALLED_DEV)  ## SEEDS (1000) whole clusters with faults, simulated, fr
 fuzz: $(INSTALLED_DEV)  ## random input to codec and connection for FUZZ_SECONDS (600)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest --timeout=0 -n $(JOBS) -k fuzz tests
 
-bench: $(INSTALLED)  ## measure publishing, consuming, latency, start and memory; results in build/bench
-	$(BIN)/python bench/run.py
+compiled: $(COMPILED_MADE)  ## compile the hot modules with mypyc: a wheel in build/wheels, unpacked in build/compiled
 
-bench-cluster: $(INSTALLED)  ## measure three nodes: fail-over, restarts, replication, transactions, idling; build/bench/cluster.md
-	$(BIN)/python -m bench.cluster
+bench: $(COMPILED_MADE)  ## measure publishing, consuming, latency, start and memory; results in build/bench
+	$(BENCH) bench/run.py
 
-bench-spark: $(INSTALLED_DEV) java  ## measure pipelines on Spark beside Spark's own connector; build/bench/spark.md
-	$(BIN)/python -m bench.spark
+bench-cluster: $(COMPILED_MADE)  ## measure three nodes: fail-over, restarts, replication, transactions, idling; build/bench/cluster.md
+	$(BENCH) -m bench.cluster
+
+bench-peers: $(COMPILED_MADE) java peers  ## measure Penstock beside Kafka, NATS, RabbitMQ, Redis, in turns; build/bench/peers.md
+	$(BENCH) -m bench.peers
+
+bench-scale: $(COMPILED_MADE)  ## measure what topics, partitions and connections cost as they grow; build/bench/scale.md
+	$(BENCH) -m bench.scale
+
+bench-spark: $(COMPILED_MADE) java  ## measure pipelines on Spark beside Spark's own connector; build/bench/spark.md
+	$(BENCH) -m bench.spark
+
+profile: $(INSTALLED_DEV)  ## sample the produce, fetch and replication paths; flame graphs in build/profile
+	$(BIN)/python -m bench.profile
 
 docs: $(INSTALLED)  ## write anew the pages that are generated from the code
 	$(BIN)/python -m penstock.config.settings_doc > docs/settings.md.new
@@ -129,5 +161,18 @@ $(INSTALLED): pyproject.toml constraints.txt | $(MADE)
 
 $(INSTALLED_DEV): pyproject.toml constraints.txt | $(MADE)
 	@echo 'Installing Penstock and what its tests need into .venv'
-	@$(PIP_INSTALL) -e '.[dev,spark,lake]'
+	@$(PIP_INSTALL) -e '.[dev,spark,lake,bench]'
 	@touch $(INSTALLED) $@
+
+# From a copy, since mypyc leaves what it compiles beside the sources, where Python would prefer it to them for ever. Without
+# isolation: what the build needs is in the environment, in the versions of the constraints.
+$(COMPILED_MADE): pyproject.toml $(shell find src/penstock -name '*.py') $(INSTALLED_DEV)
+	@echo 'Compiling the hot modules'
+	@rm -rf build/compiled-src build/wheels $(COMPILED)
+	@mkdir -p build/compiled-src
+	@cp -r src pyproject.toml README.md LICENSE build/compiled-src
+	@HATCH_BUILD_HOOK_ENABLE_MYPYC=true \
+		$(BIN)/python -m build --wheel --no-isolation --outdir build/wheels build/compiled-src > build/compiled.log 2>&1 \
+		|| { tail -20 build/compiled.log; echo 'Is there a C compiler? (Debian, Ubuntu: apt install gcc)'; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) build/wheels/*.whl
+	@touch $@

@@ -45,8 +45,9 @@ def build_app() -> typer.Typer:
 def _show_version(wanted: bool) -> None:
     if wanted:
         from penstock import __version__
+        from penstock.base.build import is_compiled
 
-        print(f"penstock {__version__}")
+        print(f"penstock {__version__}{' (compiled)' if is_compiled() else ''}")
         raise typer.Exit
 
 

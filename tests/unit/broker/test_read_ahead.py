@@ -118,6 +118,7 @@ def test_a_follower_that_goes_back_gets_what_it_asks_for(tmp_path: Path) -> None
     run(test)
 
 
+@pytest.mark.uncompiled  # `reads` is put in the place of a method
 def test_what_was_read_under_an_earlier_leadership_is_thrown_away(
     tmp_path: Path, reads: Counter[tuple[str, int]]
 ) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from random import Random
 from typing import Any
 
+import pytest
+
 from penstock.base.errors import ErrorCode
 from penstock.broker.alter_partition_manager import RETRY_PAUSE_S, AlterPartitionManager
 from penstock.broker.fetch_session import (
@@ -101,6 +103,7 @@ class Sessions:
         )
 
 
+@pytest.mark.uncompiled  # which takes no stand-in for a partition
 def test_a_session_is_told_of_changes_until_nobody_waits() -> None:
     context = Sessions().open()
     session, [first, second, _] = context.session, context.to_look_at()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from penstock.base.errors import ErrorCode
 from penstock.broker.partition import ACKS_ALL, Partition
 from penstock.broker.waiting import AppendWaiters
 
 PARTITION = cast("Partition", None)  # only handed on
+pytestmark = pytest.mark.uncompiled  # which looks at the type
 
 
 class Waiter:
