@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ class AlterPartitionManager:
         self._broker_epoch = broker_epoch
         self._call = call
         self._loop = asyncio.get_running_loop()
-        self._wanted: dict[Partition, IsrChange] = {}
+        self._wanted: OrderedDict[Partition, IsrChange] = OrderedDict()
         self._sending: asyncio.Task[None] | None = None
         self._stopped = False
         self.shrinks_total = 0
@@ -88,10 +89,8 @@ class AlterPartitionManager:
     def _take_batch(self) -> dict[Partition, IsrChange]:
         """What is to be asked for next, without what is outdated."""
         batch: dict[Partition, IsrChange] = {}
-        for partition, change in list(self._wanted.items()):
-            if len(batch) == PARTITIONS_PER_REQUEST_MAX:
-                break
-            del self._wanted[partition]
+        while self._wanted and len(batch) < PARTITIONS_PER_REQUEST_MAX:
+            partition, change = self._wanted.popitem(last=False)
             if partition.leader is not None and partition.leader.pending is change:
                 batch[partition] = change
         return batch

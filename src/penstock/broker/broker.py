@@ -20,12 +20,13 @@ from penstock.broker.flusher import Flusher
 from penstock.broker.group_coordinator import GroupCoordinator
 from penstock.broker.leader_hints import LeaderHints
 from penstock.broker.metadata_brokers import MetadataBrokers
-from penstock.broker.partition import Partition, ReplicaEnvironment
+from penstock.broker.partition import Partition
 from penstock.broker.produce import Producer
 from penstock.broker.produce_verification import ProduceVerification
 from penstock.broker.producer_ids import ProducerIdManager
 from penstock.broker.quorum_driver import QuorumDriver
 from penstock.broker.read_replica import ReplicaSelector
+from penstock.broker.replica_environment import ReplicaEnvironment
 from penstock.broker.replica_fetcher import FetcherEnvironment
 from penstock.broker.replica_manager import ReplicaManager
 from penstock.broker.replication import Replication

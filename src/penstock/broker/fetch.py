@@ -169,12 +169,14 @@ class Fetcher:
         """At the end of a turn: answer the parked fetches for which enough has come in."""
         woken = self.woken
         while woken:
-            fetch = next(iter(woken))
-            del woken[fetch]
-            if fetch.uncounted and not fetch.overdue:
-                self._count(fetch)
-            if fetch.enough():
-                fetch.end_of_wait()
+            # All at a time: to look for the first of a dict, again and again, costs the square.
+            turn = list(woken)
+            woken.clear()
+            for fetch in turn:
+                if fetch.uncounted and not fetch.overdue:
+                    self._count(fetch)
+                if fetch.enough():
+                    fetch.end_of_wait()
 
     def _count(self, fetch: FetchInFlight) -> None:
         """A transaction has ended, and what it held back counts for the reader from now on."""

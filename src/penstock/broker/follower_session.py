@@ -2,12 +2,13 @@
 
 The leader remembers where each partition was last asked for; a request names only those that have
 moved since (`name`), and those that are to be left out (`leave`). Without a session, or after an
-error, a request names all. Owned by the event loop's thread.
+error, all are named again. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, TypeAlias
 
 from penstock.base.errors import ErrorCode
@@ -25,6 +26,8 @@ Key: TypeAlias = tuple[Uuid, int]
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
+NAMED_PER_REQUEST_MAX = 1_000
+"""Partitions that one request names: some tens of milliseconds of the leader's time."""
 _BEGIN_ANEW: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -41,6 +44,8 @@ class FollowerSession:
         self._epoch = INITIAL_EPOCH
         self._asked: dict[Key, FetchPosition] = {}
         """What the leader was last asked for: its view of the session."""
+        self._granted = True
+        """Whether the leader keeps sessions, as far as is known."""
         self._to_name: dict[Key, None] = {}
         self._to_leave: dict[Key, None] = {}
 
@@ -84,8 +89,9 @@ class FollowerSession:
         """Take the head of an answer; False when the session has to begin anew."""
         if error_code in _BEGIN_ANEW or (self._id and session_id != self._id):
             return False
-        if session_id == NO_SESSION_ID:
-            # None was granted: every request is a full one.
+        self._granted = session_id != NO_SESSION_ID
+        if not self._granted:
+            # Every request is a full one.
             self._to_name = dict.fromkeys(self._asked) | self._to_name
             return not error_code
         self._id = session_id
@@ -99,9 +105,16 @@ class FollowerSession:
         config: BrokerConfig,
         partition_of: Callable[[Key], Partition],
     ) -> bytes:
-        """The body of the next request."""
+        """The body of the next request.
+
+        One names `NAMED_PER_REQUEST_MAX` partitions, so that the leader serves others in between;
+        while more are to be named, it is not to wait with its answer.
+        """
         topics: dict[Uuid, list[FetchPosition]] = {}
-        for key in self._to_name:
+        named = list(islice(self._to_name, NAMED_PER_REQUEST_MAX if self._granted else None))
+        for key in named:
+            del self._to_name[key]
+        for key in named:
             topic_id, index = key
             partition = partition_of(key)
             log = partition.log
@@ -118,14 +131,13 @@ class FollowerSession:
         for key in self._to_leave:
             self._asked.pop(key, None)
             forgotten.setdefault(key[0], []).append(key[1])
-        self._to_name.clear()
         self._to_leave.clear()
         head = FetchRequestHead(
             self._node_id,
             broker_epoch,
             self._id,
             self._epoch,
-            config.replica_fetch_wait_max_ms,
+            0 if self._to_name else config.replica_fetch_wait_max_ms,
             config.replica_fetch_min_bytes,
             config.replica_fetch_response_max_bytes,
         )

@@ -28,32 +28,40 @@ class HighWatermarks:
         except CorruptRecord as e:
             log.warning("high watermarks begin at the log starts, the file is damaged: %s", e)
             self._offsets = {}
-        self._written = dict(self._offsets)
+        self._changes = self._written = 0
 
     def get(self, tp: TopicPartition) -> int:
         return self._offsets.get(tp, 0)
 
     def forget(self, tp: TopicPartition) -> None:
-        self._offsets.pop(tp, None)
+        if self._offsets.pop(tp, None) is not None:
+            self._changes += 1
 
     def checkpoint_task(self, partitions: Iterable[Partition]) -> Callable[[], None]:
-        """Note the watermarks of `partitions`; what is returned writes them, in any thread.
+        """Note the watermarks of `partitions`, which may have moved since the last time; what is
+        returned writes them, in any thread.
 
         One such task at a time: they write the same file.
         """
         for partition in partitions:
             if len(partition.registration.replicas) > 1:
-                tp = TopicPartition(partition.topic, partition.index)
-                self._offsets[tp] = partition.known_watermark
-        due = dict(self._offsets)
+                self._set(partition.log.topic_partition, partition.known_watermark)
+        changes, due = self._changes, {}
+        if changes > self._written:
+            due = dict(self._offsets)
 
         def write() -> None:
-            if due == self._written:
+            if changes <= self._written:
                 return
             try:
                 write_checkpoint(self._path, due)
             except OSError as e:
                 raise StorageError(f"cannot write {self._path}: {e}") from e
-            self._written = due
+            self._written = changes
 
         return write
+
+    def _set(self, tp: TopicPartition, offset: int) -> None:
+        if self._offsets.get(tp) != offset:
+            self._offsets[tp] = offset
+            self._changes += 1

@@ -22,15 +22,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from penstock.base.clock import Clock
 from penstock.base.errors import ApiError, ErrorCode, invariant
 from penstock.base.ids import Uuid
 from penstock.broker.batch_validation import BatchRules
 from penstock.broker.fetch_session import CONSUMER, FetchPartition
+from penstock.broker.replica_environment import ReplicaEnvironment
 from penstock.broker.waiting import AppendWaiter, AppendWaiters, DeletionWaiters
 from penstock.config.log_config import LogConfig
 from penstock.log.log import Log
@@ -38,12 +37,11 @@ from penstock.metadata import image as metadata
 from penstock.observe.standard import TopicCounters
 from penstock.replica.divergence import end_of_epoch
 from penstock.replica.follower import Append, Follower
-from penstock.replica.leader import Brokers, IsrChange, Leader
+from penstock.replica.leader import IsrChange, Leader
 from penstock.wire.records import parse_header
 
 if TYPE_CHECKING:
     from penstock.broker.fetch import FetchInFlight
-    from penstock.broker.flusher import Flusher
 
 log = logging.getLogger("penstock.broker")
 
@@ -58,24 +56,6 @@ class Role(Enum):
 
 
 _LEADER: Final = Role.LEADER  # for the hot path
-
-
-@dataclass(slots=True)
-class ReplicaEnvironment:
-    """What all replicas of a node share."""
-
-    node_id: int
-    brokers: Brokers
-    clock: Clock
-    flusher: Flusher
-    lag_time_max_ms: Callable[[], int]
-    backoff_max_ms: Callable[[], int]
-    follower_reads: bool
-    """Whether consumers may be sent to followers."""
-    woken: dict[FetchInFlight, None] = field(default_factory=dict)
-    """The fetches that may have become answerable in this turn."""
-    submit_isr: Callable[[Partition, IsrChange], None] | None = None
-    """Takes a wanted change of the ISR to the controller."""
 
 
 class Partition:
@@ -496,7 +476,9 @@ class Partition:
             self._make_room_for(records)
             log_.append_as_follower(records, self.leader_epoch)
             self.settle()
-        self._remembered = 0
+        if self._remembered:
+            self._remembered = 0
+            log_.stir()  # what is known to be committed may be less now
         committed = min(step.high_watermark, log_.log_end_offset)
         if committed > self.high_watermark:
             self._commit(committed)

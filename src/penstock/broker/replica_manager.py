@@ -13,6 +13,7 @@ Owned by the event loop's thread.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +21,8 @@ from penstock.base.errors import ApiError, ErrorCode, PenstockError, StorageErro
 from penstock.base.ids import TopicPartition, Uuid
 from penstock.broker.batch_validation import BatchRules, InternalTopicRules
 from penstock.broker.high_watermarks import HighWatermarks
-from penstock.broker.partition import Partition, ReplicaEnvironment, Role
+from penstock.broker.partition import Partition, Role
+from penstock.broker.replica_environment import ReplicaEnvironment
 from penstock.config.log_config import LogConfig
 from penstock.log.manager import LogManager
 from penstock.metadata import image as metadata
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.broker")
 
+LOOKS_PER_STEP = 256
+"""Replicas that a step of `look_around` looks at: about a millisecond."""
+
 
 class ReplicaListener(Protocol):
     """Who makes replication happen."""
@@ -48,6 +53,9 @@ class ReplicaListener(Protocol):
 
     def on_to_open(self) -> None:
         """There is something for `open_next` to do."""
+
+    def on_looking(self, steps: Iterator[None]) -> None:
+        """Replicas are to be looked at: `steps` does it, with time for others in between."""
 
 
 class ReplicaManager:
@@ -73,7 +81,8 @@ class ReplicaManager:
         # lead stand in both.
         self._led: dict[TopicKey, dict[int, Partition]] = {}
         self._hosted: dict[TopicKey, dict[int, Partition]] = {}
-        self._to_open: dict[tuple[Uuid, int], None] = {}
+        # Emptied from the front, for which a plain dict takes longer with each that went before.
+        self._to_open: OrderedDict[tuple[Uuid, int], None] = OrderedDict()
         self._refused: dict[tuple[Uuid, int], None] = {}
         self._started = False
         self.woken: dict[FetchInFlight, None] = env.woken
@@ -103,6 +112,11 @@ class ReplicaManager:
         """The partition, if this node leads it and it has been used since the start."""
         partitions = self._led.get(topic)
         return None if partitions is None else partitions.get(index)
+
+    def hosted(self, tp: TopicPartition) -> Partition | None:
+        """The open replica, whatever its role."""
+        partitions = self._hosted.get(tp.topic)
+        return None if partitions is None else partitions.get(tp.partition)
 
     def open_partitions(self) -> Iterator[Partition]:
         """All open replicas, whatever their role."""
@@ -207,8 +221,7 @@ class ReplicaManager:
         """Open one of the replicas that wait for it; whether more wait."""
         if not self._to_open:
             return False
-        topic_id, index = next(iter(self._to_open))
-        del self._to_open[topic_id, index]
+        (topic_id, index), _ = self._to_open.popitem(last=False)
         registration = self._image.partition(topic_id, index)
         if registration is not None and self._node_id in registration.replicas:
             topic = self._image.topics_by_id[topic_id]
@@ -231,8 +244,7 @@ class ReplicaManager:
         for topic_id, index in sorted(delta.changed_partitions):
             self._follow(topic_id, index)
         if delta.changed_brokers:
-            for partition in self.open_partitions():
-                partition.look_around()
+            self._look_soon()
 
     def _follow(self, topic_id: Uuid, index: int) -> None:
         topic = self._image.topics_by_id[topic_id]
@@ -314,18 +326,34 @@ class ReplicaManager:
 
     def checkpoint_task(self) -> Callable[[], None]:
         """Note the high watermarks; what is returned writes them, in any thread."""
-        return self._high_watermarks.checkpoint_task(self.open_partitions())
+        moved = [self.hosted(tp) for tp in self._logs.moved_watermarks()]
+        return self._high_watermarks.checkpoint_task([p for p in moved if p is not None])
 
-    def look_around(self) -> None:
+    def _look_soon(self) -> None:
+        """Brokers have come or gone: look at the first replicas now, at the others in a moment."""
+        steps = self._steps()
+        if next(steps, self) is None and self._listener is not None:
+            self._listener.on_looking(steps)
+        else:
+            for _ in steps:
+                pass
+
+    def look_around(self) -> Iterator[None]:
         """From time to time: drop in-sync replicas that have fallen behind, and try again to open
-        what the disk refused.
+        what the disk refused. In steps, between which requests can be served.
         """
         if self._refused:
             self._to_open |= self._refused
             self._refused.clear()
             self._notify_to_open()
-        for partition in self.open_partitions():
-            partition.look_around()
+        return self._steps()
+
+    def _steps(self) -> Iterator[None]:
+        for number, partition in enumerate(list(self.open_partitions()), 1):
+            if self.hosted(partition.log.topic_partition) is partition:
+                partition.look_around()
+            if number % LOOKS_PER_STEP == 0:
+                yield
 
 
 def _both(topics: dict[TopicKey, dict[int, Partition]], topic: Topic) -> dict[int, Partition]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from penstock.base.errors import StorageError
 from penstock.broker.alter_partition_manager import AlterPartitionManager, Call
@@ -36,6 +36,7 @@ class Replication:
         self._placed: dict[Partition, ReplicaFetcher] = {}
         self._stopping: list[asyncio.Task[None]] = []
         self._opening: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._duties: list[asyncio.Task[None]] = []
         self._writing: asyncio.Future[None] | None = None
 
@@ -54,7 +55,7 @@ class Replication:
 
     async def stop(self) -> None:
         """Fetch no more; the high watermarks are written down."""
-        tasks = [*self._duties, *([self._opening] if self._opening is not None else [])]
+        tasks = [*self._duties, *(t for t in (self._opening, self._looking) if t is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
@@ -94,6 +95,12 @@ class Replication:
         if self._opening is None:
             self._opening = self._loop.create_task(self._open_all())
 
+    def on_looking(self, steps: Iterator[None]) -> None:
+        # Who comes after looks at everything again: the one before need not go on.
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = self._loop.create_task(self._look(steps))
+
     async def _open_all(self) -> None:
         try:
             more = True
@@ -121,7 +128,12 @@ class Replication:
         self._duties.append(self._loop.create_task(repeat()))
 
     async def _look_around(self) -> None:
-        self._replicas.look_around()
+        await self._look(self._replicas.look_around())
+
+    async def _look(self, steps: Iterator[None]) -> None:
+        for _ in steps:
+            self._env.run_woken()
+            await asyncio.sleep(0)
         self._env.run_woken()
 
     async def checkpoint(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
+from penstock.log.changes import LogChanges
 from penstock.log.files import FileCache
 from penstock.log.index import IndexCache
 
@@ -14,10 +15,13 @@ PRODUCER_ID_EXPIRATION_MS_DEFAULT = 86_400_000
 
 @dataclass(slots=True)
 class LogEnvironment:
-    """Descriptors, index memory, time, chance, and the broker-wide setting that logs obey."""
+    """Descriptors, index memory, what has changed, time, chance, and the broker-wide setting that
+    logs obey.
+    """
 
     files: FileCache = field(default_factory=FileCache)
     indexes: IndexCache = field(default_factory=IndexCache)
+    changes: LogChanges = field(default_factory=LogChanges)
     clock: Clock = field(default_factory=SystemClock)
     rng: Rng = field(default_factory=SystemRng)
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS_DEFAULT

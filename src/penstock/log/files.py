@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from threading import Lock
 
 from penstock.log.limits import OPEN_FILES_MAX
+from penstock.log.shared_reads import SharedReads
 
 logger = logging.getLogger("penstock.log")
 
@@ -29,12 +30,13 @@ TMP_SUFFIX = ".tmp"
 class FileCache:
     """The open descriptors of all segments of a data directory."""
 
-    __slots__ = ("_open", "limit", "lock")
+    __slots__ = ("_open", "limit", "lock", "reads")
 
     def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
         self.limit = limit
         self.lock = Lock()
         self._open: OrderedDict[LogFile, None] = OrderedDict()
+        self.reads = SharedReads()
 
     @property
     def opened(self) -> int:
@@ -64,15 +66,18 @@ class FileCache:
 class LogFile:
     """One segment file: a path and, while it is in use, a descriptor."""
 
-    __slots__ = ("_cache", "_doomed", "fd", "path", "pins", "used")
+    __slots__ = ("_cache", "_doomed", "fd", "path", "pins", "reads", "tail", "used")
 
     def __init__(self, path: str, cache: FileCache) -> None:
         self.path = path
         self.fd = -1
         self.pins = 0
         self.used = False
+        self.tail: bytes | None = None
+        """What was written last, for readers at the tail; gone when the file is closed."""
         self._doomed = False
         self._cache = cache
+        self.reads = cache.reads
 
     def pin(self) -> int:
         """The open descriptor, which stays valid until `unpin`."""
@@ -104,8 +109,19 @@ class LogFile:
     def _shut(self) -> None:
         os.close(self.fd)
         self.fd = -1
+        self.tail = None
         self._doomed = False
         del self._cache._open[self]
+
+    def cut(self, size: int) -> None:
+        """Truncate the file: nothing of what was read or written behind `size` counts any more."""
+        fd = self.pin()
+        try:
+            os.ftruncate(fd, size)
+        finally:
+            self.unpin()
+        self.tail = None
+        self.reads.forget(self)
 
     def rename(self, new_path: str) -> None:
         """Give the file another name; open descriptors stay valid."""

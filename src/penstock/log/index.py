@@ -24,7 +24,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from struct import Struct
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from penstock.base.errors import CorruptRecord, invariant
 from penstock.base.ids import NO_TIMESTAMP
@@ -65,7 +65,7 @@ class _Index(ABC):
 
     __slots__ = ("_held", "_loaded", "_written", "base_offset", "cache", "entries", "path")
 
-    ENTRY_SIZE = 0
+    ENTRY_SIZE: ClassVar[int] = 0
 
     def __init__(self, path: str, base_offset: int, cache: IndexCache) -> None:
         self.path = path
@@ -163,7 +163,7 @@ class OffsetIndex(_Index):
 
     __slots__ = ("_offsets", "_positions")
 
-    ENTRY_SIZE = 8
+    ENTRY_SIZE: ClassVar[int] = 8
 
     def __init__(self, path: str, base_offset: int, cache: IndexCache) -> None:
         super().__init__(path, base_offset, cache)
@@ -248,7 +248,7 @@ class TimeIndex(_Index):
 
     __slots__ = ("_data", "last_offset", "last_timestamp")
 
-    ENTRY_SIZE = 12
+    ENTRY_SIZE: ClassVar[int] = 12
 
     def __init__(self, path: str, base_offset: int, cache: IndexCache) -> None:
         super().__init__(path, base_offset, cache)

@@ -16,6 +16,30 @@ JOIN_BYTES_PER_BUFFER_MAX = 1_024
 `pwritev` (measured: the vector costs about 50 ns a buffer, the copy about 0.1 ns a byte).
 """
 
+TAIL_BYTES_MAX = 8 * 1024
+"""What was written last, if it is no more, stays in memory for readers at the tail: as long as the
+segment's file is open, so for `OPEN_FILES_MAX` logs at most.
+"""
+
+SHARED_READS_MAX = 8
+"""Stretches of segments that are kept in memory because several readers ask for them."""
+
+SHARED_READ_BYTES_MIN = 16 * 1024
+SHARED_READ_BYTES_MAX = 1024 * 1024
+"""Smaller stretches are read as quickly as they are looked up; larger ones take too much memory."""
+
+SHARED_READS_ASKED_MAX = 64
+"""Stretches of which it is remembered that they were asked for once."""
+
+SYNC_THREADS = 16
+"""Threads that sync files at a time while logs are closed; more were not quicker."""
+
+CLOSED_AT_ONCE = 512
+"""Logs that are closed together: each keeps a descriptor or two until it is synced."""
+
+RETENTION_LOOKS_PER_STEP = 64
+"""Logs in memory that a step of a retention pass looks at; one that must be opened is a step."""
+
 IOV_MAX = 1_024
 """Buffers that one `pwritev` takes (the kernel's limit)."""
 

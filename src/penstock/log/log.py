@@ -72,6 +72,7 @@ class Log:
         "producers",
         "recovery_point",
         "segments",
+        "stirred",
         "topic_id",
         "topic_partition",
     )
@@ -112,6 +113,8 @@ class Log:
         """How often the end was cut off: what was begun on the files before is worth nothing."""
         self.cleaning = False
         """Set while compaction works on copies of the segments: retention leaves them alone."""
+        self.stirred = False
+        """Whether the duties will look at this log: see `changes`."""
         self._corruption = ""
         self._env = env
         self._now_ms = self.last_flush_ms = env.clock.now_ms()
@@ -132,6 +135,13 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._roll_policy = RollPolicy(config)
+        self.stir()
+
+    def stir(self) -> None:
+        """Something has changed that the duties want to know of."""
+        if not self.stirred:
+            self.stirred = True
+            self._env.changes.note(self)
 
     @property
     def failure(self) -> str | None:
@@ -257,6 +267,8 @@ class Log:
         self.bytes_in += total
         self.batches_unindexed += len(staged.batches)
         staged.clear(end)
+        if not self.stirred:
+            self.stir()
         if self.health.failure is not None:
             self.health.heal()
 
@@ -366,8 +378,8 @@ class Log:
             return None
         try:
             return self._slice(offset, max_bytes, up_to_offset, min_one)
-        except CorruptRecord as e:
-            self._on_corrupt(e)
+        except CorruptRecord as damage:
+            self._on_corrupt(damage)
             raise
         except OSError as e:
             raise StorageError(f"cannot read {self.name} at offset {offset}: {e}") from e
@@ -376,6 +388,18 @@ class Log:
         self, offset: int, max_bytes: int, up_to_offset: int, min_one: bool
     ) -> LogSlice | None:
         segments, end = self.segments, self.log_end_offset
+        active = segments.active
+        tail = active.file.tail
+        if (
+            tail is not None
+            and offset == active.hint_offset
+            and up_to_offset >= end
+            and len(tail) <= max_bytes
+        ):
+            # What was written last, asked for by who has read all before it.
+            return LogSlice(
+                active.file, active.hint_position, len(tail), offset, end, self._on_corrupt, tail
+            )
         for i in range(segments.floor_index(offset), len(segments)):
             segment = segments[i]
             found = segment.find(offset)
@@ -390,7 +414,14 @@ class Log:
             size = limit - found.position
             if size > max_bytes:
                 size = max(max_bytes, min(found.size, size)) if min_one else max_bytes
-            return LogSlice(segment.file, found.position, size, found.base_offset, self._on_corrupt)
+            return LogSlice(
+                segment.file,
+                found.position,
+                size,
+                found.base_offset,
+                found.base_offset,
+                self._on_corrupt,
+            )
         return None
 
     def _on_corrupt(self, error: CorruptRecord) -> None:
@@ -416,6 +447,8 @@ class Log:
 
     def update_high_watermark(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
+        if not self.stirred:
+            self.stir()
         self.producers.on_high_watermark(high_watermark)
 
     @property
@@ -459,6 +492,7 @@ class Log:
             raise StorageError(f"{self.name} cannot be flushed: {task.error}")
         point = min(task.up_to_offset, self.log_end_offset)
         self.recovery_point = max(self.recovery_point, point)
+        self.stir()
 
     def flush(self) -> None:
         """Make everything below the log end durable, here and now."""
@@ -490,6 +524,7 @@ class Log:
             self.health.fail_for_good(f"truncation to {offset} failed: {e}")
             raise StorageError(f"{self.name} cannot be truncated to {offset}: {e}") from e
         self.cuts += 1
+        self.stir()
         self.log_end_offset = end
         self._staged.clear(end)
         if self.high_watermark is not None:
@@ -498,6 +533,7 @@ class Log:
     def delete_records(self, up_to_offset: int) -> None:
         """Move the log start; the segments below it go with the next `delete_old_segments`."""
         truncation.move_log_start(self, up_to_offset)
+        self.stir()
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Apply retention by time, size and log start; the number of segments that go."""
@@ -515,16 +551,32 @@ class Log:
 
     def close(self) -> None:
         """Write indexes and a snapshot so that the next start has nothing to scan."""
+        task = self.close_begin()
+        if task is not None:
+            task.run()
+        self.close_done(task)
+
+    def close_begin(self) -> FlushTask | None:
+        """Write what has to be written; what has to be synced before `close_done`, if anything."""
         self._expect_nothing_staged()
         try:
             self.segments.active.on_become_inactive()
             for segment in self.segments:
                 segment.flush_indexes()
             self.producers.take_snapshot(self.log_end_offset)
-            if self.unflushed_messages or self.rolled_unflushed:
-                self.flush()
+            return self.flush_begin() if self.unflushed_messages or self.rolled_unflushed else None
         except OSError as e:
+            self.release()
             raise self._fail(e) from e
+        except BaseException:
+            self.release()
+            raise
+
+    def close_done(self, task: FlushTask | None) -> None:
+        """Take up what `task` has synced, and give back descriptors and memory."""
+        try:
+            if task is not None:
+                self.flush_done(task)
         finally:
             self.release()
 

@@ -204,7 +204,8 @@ class _Loader:
             closed = segment is not unflushed[-1]
             done = segment.on_become_inactive if closed else segment.flush_indexes
             self._put_off_if_full(done)
-        logger.info("recovered %s: %d bytes checked, %d cut", self.topic_partition, checked, cut)
+        tell = logger.info if checked else logger.debug
+        tell("recovered %s: %d bytes checked, %d cut", self.topic_partition, checked, cut)
 
     def _put_off_if_full(self, write: Callable[[], None]) -> None:
         """Do what only saves time at the next start; without room on the disk reads must go on."""

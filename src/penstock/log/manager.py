@@ -32,10 +32,13 @@ from penstock.log.checkpoints import (
     write_meta_properties,
     write_partition_metadata,
 )
+from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import fsync_dir, remove_paths, unlink_if_exists
+from penstock.log.limits import RETENTION_LOOKS_PER_STEP
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log
+from penstock.log.retention import NEVER_MS, nothing_due_before_ms
 
 logger = logging.getLogger("penstock.log")
 
@@ -60,11 +63,18 @@ class LogManager:
         self.clean_start = False
         self._config_for = config_for
         self._logs: dict[TopicPartition, Log] = {}
-        self._known: set[TopicPartition] = set()
+        self._known: dict[TopicPartition, None] = {}
         self._unrecovered: set[TopicPartition] = set()
-        self._unrecoverable: set[TopicPartition] = set()
-        """Those of them that a recovery pass could not open; whoever uses one tries again."""
-        self._checkpointed: dict[str, dict[TopicPartition, int]] = {}
+        self._to_recover: list[TopicPartition] = []
+        """Those of them that a recovery pass has not looked at yet, the first one last."""
+        self._quiet: dict[TopicPartition, tuple[LogConfig, int]] = {}
+        """Logs in which retention had nothing to do, not opened since: under which settings, and
+        until when it will have nothing.
+        """
+        self._changes = dict.fromkeys((RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT), 1)
+        """How often each checkpoint has changed."""
+        self._written = dict.fromkeys(self._changes, 0)
+        """Up to which of its changes each is in its file."""
         self._doomed: list[tuple[int, str, Log | None]] = []
         self._lock_fd = _lock(self.data_dir)
         try:
@@ -83,11 +93,12 @@ class LogManager:
             if entry.name.endswith(DELETE_SUFFIX):
                 self._doomed.append((now_ms, entry.path, None))
             elif (tp := parse_log_dir(entry.name)) is not None:
-                self._known.add(tp)
+                self._known[tp] = None
         marker = os.path.join(self.data_dir, CLEAN_SHUTDOWN_FILE)
         self.clean_start = os.path.exists(marker) or not self._known
         if not self.clean_start:
             self._unrecovered = set(self._known)
+            self._to_recover = sorted(self._known, reverse=True)
             logger.warning(
                 "%s was not closed cleanly: its %d logs are checked from their recovery points",
                 self.data_dir,
@@ -153,7 +164,7 @@ class LogManager:
                 write_partition_metadata(path, topic_id)
             except OSError as e:
                 raise StorageError(f"cannot create {path}: {e}") from e
-            self._known.add(tp)
+            self._known[tp] = None
             return self._open(tp, topic_id)
         if log.topic_id is None:
             write_partition_metadata(log.dir, topic_id)
@@ -180,6 +191,7 @@ class LogManager:
             clean=tp not in self._unrecovered,
         )
         self._unrecovered.discard(tp)
+        self._quiet.pop(tp, None)
         self._logs[tp] = log
         return log
 
@@ -198,10 +210,9 @@ class LogManager:
                 os.rename(self._dir(tp), path)
         except OSError as e:
             raise StorageError(f"cannot delete {tp}: {e}") from e
-        self._known.discard(tp)
-        self._unrecovered.discard(tp)
-        self._recovery_points.pop(tp, None)
-        self._log_starts.pop(tp, None)
+        self._leave(tp)
+        self._set(RECOVERY_POINT_CHECKPOINT, self._recovery_points, tp, None)
+        self._set(LOG_START_OFFSET_CHECKPOINT, self._log_starts, tp, None)
         self._doomed.append((self.env.clock.now_ms() + delay, path, log))
 
     def set_aside(self, tp: TopicPartition) -> str:
@@ -211,9 +222,14 @@ class LogManager:
             os.rename(self._dir(tp), path)
         except OSError as e:
             raise StorageError(f"cannot set {tp} aside: {e}") from e
-        self._known.discard(tp)
-        self._unrecovered.discard(tp)
+        self._leave(tp)
         return path
+
+    def _leave(self, tp: TopicPartition) -> None:
+        """The directory of `tp` is no longer there."""
+        self._known.pop(tp, None)
+        self._quiet.pop(tp, None)
+        self._unrecovered.discard(tp)
 
     def topic_id_of(self, tp: TopicPartition) -> Uuid | None:
         """The topic id that the directory of `tp` was made for."""
@@ -239,37 +255,52 @@ class LogManager:
 
         One that cannot be opened is left to whoever uses it: a pass does not come back to it.
         """
-        for tp in sorted(self._unrecovered - self._unrecoverable)[:logs_max]:
+        waiting = self._to_recover
+        while waiting and logs_max:
+            tp = waiting.pop()
+            if tp not in self._unrecovered:
+                continue  # somebody has used it meanwhile
+            logs_max -= 1
             try:
                 self.get(tp)
             except StorageError as e:
                 logger.error("log %s cannot be recovered: %s", tp, e)
-                self._unrecoverable.add(tp)
-        return len(self._unrecovered - self._unrecoverable)
+        while waiting and waiting[-1] not in self._unrecovered:
+            waiting.pop()
+        return len(waiting)
 
     def retention_pass(self, now_ms: int) -> int:
         """Apply retention and producer expiry to every log; the number of segments that went."""
         return sum(self.retention_steps(now_ms))
 
     def retention_steps(self, now_ms: int) -> Iterator[int]:
-        """A retention pass one log at a time, so that a driver can do other work in between."""
-        for tp in sorted(self._known):
-            was_open = tp in self._logs
+        """A retention pass a few logs at a time, so that a driver can do other work in between."""
+        looks = 0
+        for tp in list(self._known):
+            gone, was_open = 0, tp in self._logs or self._is_quiet(tp, now_ms)
             try:
-                log = self.get(tp)
-                if log is None:
-                    continue
-                gone = log.delete_old_segments(now_ms)
-                log.producers.remove_expired(now_ms)
-                if not was_open and not log.deleted_segments:
-                    self._forget(tp, log)
+                log = self._logs.get(tp) if was_open else self.get(tp)
+                if log is not None:
+                    gone = log.delete_old_segments(now_ms)
+                    log.producers.remove_expired(now_ms)
+                    if not was_open and not log.deleted_segments:
+                        self._forget(tp, log)
             except StorageError as e:
                 logger.error("retention of %s failed: %s", tp, e)
                 continue
-            yield gone
+            looks += 1
+            if gone or not was_open or looks >= RETENTION_LOOKS_PER_STEP:
+                looks = 0
+                yield gone
+
+    def _is_quiet(self, tp: TopicPartition, now_ms: int) -> bool:
+        """Whether retention need not even open the log."""
+        quiet = self._quiet.get(tp)
+        return quiet is not None and now_ms <= quiet[1] and self._config_for(tp.topic) == quiet[0]
 
     def _forget(self, tp: TopicPartition, log: Log) -> None:
         """Close a log that was opened only for a look, so that memory follows use."""
+        self._quiet[tp] = log.config, nothing_due_before_ms(log)
         if log.recovery_point < log.log_end_offset:
             log.close()
         else:
@@ -279,7 +310,22 @@ class LogManager:
 
     def flush_due(self, now_ms: int) -> list[Log]:
         """The logs that `flush.ms`, `flush.messages` or a roll want flushed."""
-        return [log for log in self._logs.values() if log.flush_is_due(now_ms)]
+        changes = self.env.changes
+        changes.look()
+        due = []
+        for log in list(changes.flushing):
+            if self._logs.get(log.topic_partition) is log and log.flush_is_due(now_ms):
+                due.append(log)
+            elif not log.unflushed_messages or log.config.flush_ms == NEVER_MS:
+                del changes.flushing[log]  # not before it is written to again
+        return due
+
+    def moved_watermarks(self) -> list[TopicPartition]:
+        """The partitions whose high watermark may have moved since this was last asked."""
+        changes = self.env.changes
+        changes.look()
+        moved, changes.watermarks = changes.watermarks, {}
+        return [log.topic_partition for log in moved]
 
     def due_deletions(self, now_ms: int) -> list[str]:
         """Files and directories whose delay is over, for `remove_paths` in any thread."""
@@ -292,8 +338,13 @@ class LogManager:
                 log.release()
             paths.append(path)
         self._doomed = waiting
-        for log in self._logs.values():
-            paths += log.due_deletions(now_ms)
+        changes = self.env.changes
+        changes.look()
+        for log in list(changes.shedding):
+            if self._logs.get(log.topic_partition) is log:
+                paths += log.due_deletions(now_ms)
+            if not log.deleted_segments or self._logs.get(log.topic_partition) is not log:
+                del changes.shedding[log]
         return paths
 
     def delete_pass(self, now_ms: int) -> int:
@@ -306,22 +357,26 @@ class LogManager:
 
         One such task at a time: they write the same files.
         """
-        for tp, log in self._logs.items():
-            self._note(tp, log)
-        due = {
-            name: dict(offsets)
+        changes = self.env.changes
+        changes.look()
+        for log in changes.to_checkpoint:
+            if self._logs.get(log.topic_partition) is log:
+                self._note(log.topic_partition, log)
+        changes.to_checkpoint.clear()
+        due = [
+            (name, self._changes[name], dict(offsets))
             for name, offsets in (
                 (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
                 (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
             )
-            if self._checkpointed.get(name) != offsets
-        }
+            if self._written[name] < self._changes[name]
+        ]
 
         def write() -> None:
             try:
-                for name, offsets in due.items():
+                for name, change, offsets in due:
                     write_checkpoint(os.path.join(self.data_dir, name), offsets)
-                    self._checkpointed[name] = offsets
+                    self._written[name] = change
             except OSError as e:
                 raise StorageError(f"cannot write checkpoints in {self.data_dir}: {e}") from e
 
@@ -332,22 +387,27 @@ class LogManager:
         self.checkpoint_task()()
 
     def _note(self, tp: TopicPartition, log: Log) -> None:
-        self._recovery_points[tp] = log.recovery_point
-        if log.log_start_offset > log.segments[0].base_offset:
-            self._log_starts[tp] = log.log_start_offset
+        moved = log.log_start_offset > log.segments[0].base_offset
+        start = log.log_start_offset if moved else None
+        self._set(RECOVERY_POINT_CHECKPOINT, self._recovery_points, tp, log.recovery_point)
+        self._set(LOG_START_OFFSET_CHECKPOINT, self._log_starts, tp, start)
+
+    def _set(
+        self, name: str, offsets: dict[TopicPartition, int], tp: TopicPartition, value: int | None
+    ) -> None:
+        """Give `tp` an offset in a checkpoint, or none."""
+        if offsets.get(tp) == value:
+            return
+        self._changes[name] += 1
+        if value is None:
+            del offsets[tp]
         else:
-            self._log_starts.pop(tp, None)
+            offsets[tp] = value
 
     def close(self) -> None:
         """Close every log, write the checkpoints and, if all is well, the clean-shutdown marker."""
         clean = not self._unrecovered
-        for log in self.opened():
-            try:
-                log.close()
-                clean = clean and log.failure is None
-            except StorageError as e:
-                logger.error("log %s was not closed cleanly: %s", log.name, e)
-                clean = False
+        clean = close_logs(list(self.opened())) and clean
         try:
             self.checkpoint()
             if clean:

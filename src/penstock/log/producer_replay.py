@@ -42,4 +42,6 @@ def _replay_segment(
             producers.stage(header, data, header.base_offset, AppendOrigin.REPLICATION)
             for txn in producers.commit(header.last_offset + 1):
                 producers.complete(txn)
+        if header.last_offset + 1 >= to_offset:
+            return  # what follows is not asked for, and after a crash may be the half of a batch
         position += header.size

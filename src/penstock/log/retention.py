@@ -15,6 +15,8 @@ from penstock.log.segment import DELETED_SUFFIX, LogSegment
 if TYPE_CHECKING:
     from penstock.log.log import Log
 
+NEVER_MS = 2**63 - 1
+
 
 def delete_old_segments(log: Log, now_ms: int) -> int:
     """Apply retention by log start, time and size; the number of segments that go."""
@@ -45,6 +47,7 @@ def remove_segments(log: Log, segments: list[LogSegment], now_ms: int) -> None:
         segment.add_suffix(DELETED_SUFFIX)
         log.producers.delete_snapshot(segment.base_offset)
         log.deleted_segments.append((due, segment))
+    log.stir()
 
 
 def due_deletions(log: Log, now_ms: int) -> list[str]:
@@ -59,6 +62,15 @@ def due_deletions(log: Log, now_ms: int) -> list[str]:
             waiting.append((due, segment))
     log.deleted_segments = waiting
     return paths
+
+
+def nothing_due_before_ms(log: Log) -> int:
+    """How long a pass that has just found nothing will find nothing, if nothing is written."""
+    oldest = log.segments[0]
+    if not log.config.deletes or log.config.retention_ms < 0 or not oldest.size:
+        return NEVER_MS
+    newest = oldest.max_timestamp if oldest.max_timestamp >= 0 else oldest.created_ms
+    return newest + log.config.retention_ms
 
 
 def _below_log_start(log: Log) -> int:

@@ -25,6 +25,7 @@ from penstock.log.limits import (
     IOV_MAX,
     JOIN_BYTES_PER_BUFFER_MAX,
     SCAN_CHUNK_BYTES,
+    TAIL_BYTES_MAX,
 )
 from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, parse_header
 
@@ -225,7 +226,9 @@ class LogSegment:
         if not self._ready_to_write:
             self._prepare()
         start = self.size
-        fd = self.file.pin()
+        file = self.file
+        file.tail = None
+        fd = file.pin()
         try:
             if self._tail_is_dirty:
                 os.ftruncate(fd, start)
@@ -234,13 +237,15 @@ class LogSegment:
                 data = b"".join(buffers)
                 if os.pwrite(fd, data, start) != total:
                     write_all(fd, data, start)
+                if total <= TAIL_BYTES_MAX:
+                    file.tail = data
             else:
                 _write_vector(fd, buffers, total, start)
         except OSError:
             self._cut_back(fd)
             raise
         finally:
-            self.file.unpin()
+            file.unpin()
         self.hint_offset, self.hint_position = first_offset, start
         self._account(batches, start, interval)
 
@@ -357,11 +362,7 @@ class LogSegment:
         found = self.find(offset)
         if found is None:
             return offset
-        fd = self.file.pin()
-        try:
-            os.ftruncate(fd, found.position)
-        finally:
-            self.file.unpin()
+        self.file.cut(found.position)
         self.size = found.position
         self._tail_is_dirty = False
         self.offset_index.truncate_to(offset)

@@ -27,7 +27,7 @@ _PROBE = bytearray(1)
 class LogSlice:
     """`size` bytes of batches that begin at a batch boundary."""
 
-    __slots__ = ("_on_corrupt", "base_offset", "end_offset", "file", "position", "size")
+    __slots__ = ("_data", "_on_corrupt", "base_offset", "end_offset", "file", "position", "size")
 
     def __init__(
         self,
@@ -35,22 +35,39 @@ class LogSlice:
         position: int,
         size: int,
         base_offset: int,
+        end_offset: int,
         on_corrupt: Callable[[CorruptRecord], None],
+        data: bytes | None = None,
     ) -> None:
+        """`data` is what was written there a moment ago; its CRCs were checked when it came in."""
         self.file = file
         self.position = position
         self.size = size
         self.base_offset = base_offset
         """The base offset of the first batch, which may lie below the offset that was asked for."""
-        self.end_offset = base_offset
+        self.end_offset = end_offset
         """Once it has been read: the offset after its last whole batch."""
         self._on_corrupt = on_corrupt
+        self._data = data
 
     def read(self, *, nowait: bool = False) -> bytes | memoryview:
         """The whole batches of the slice, each with a good CRC; else `CorruptRecord` says where.
 
         With `nowait`, BlockingIOError when the page cache does not have the slice.
         """
+        if self._data is not None:
+            return self._data
+        file = self.file
+        place = (file, self.position, self.size)
+        kept = file.reads.get(place)
+        if kept is not None:
+            self.end_offset = kept[1]
+            return kept[0]
+        data = self._read(nowait)
+        file.reads.put(place, (data, self.end_offset))
+        return data
+
+    def _read(self, nowait: bool) -> bytes | memoryview:
         try:
             fd = self.file.pin()
             try:

@@ -61,7 +61,7 @@ class Housekeeping:
         return self._broker.clock.now_ms()
 
     async def _retain(self) -> None:
-        """Apply retention, a log at a time."""
+        """Apply retention, a few logs at a time."""
         steps = self._broker.logs.retention_steps(self._now_ms())
         self._broker.write_turn()
         for _ in steps:
@@ -70,9 +70,9 @@ class Housekeeping:
 
     async def _flush_due(self) -> None:
         """Flush what `flush.ms` asks for, and closed segments, so that a recovery stays short."""
-        due = {log.topic_partition for log in self._broker.logs.flush_due(self._now_ms())}
-        for partition in self._broker.replicas.open_partitions():
-            if (partition.topic, partition.index) in due:
+        for due in self._broker.logs.flush_due(self._now_ms()):
+            partition = self._broker.replicas.hosted(due.topic_partition)
+            if partition is not None:
                 self._broker.flusher.request(partition)
 
     async def _checkpoint(self) -> None:

@@ -421,3 +421,18 @@ def test_a_flush_makes_aborted_transactions_durable(
     box.append()
     box.log.flush()
     assert f"{0:020}.txnindex" not in synced
+
+
+def test_half_a_batch_behind_the_recovery_point_does_not_keep_the_producers_from_loading(
+    new_box: Any,
+) -> None:
+    box = new_box(index_interval_bytes=0)
+    box.append(b"kept")
+    box.log.flush()
+    box.append(b"torn")
+    os.truncate(box.path(0, ".log"), box.path(0, ".log").stat().st_size - 1)
+    log = box.crash()
+    assert log.failure is None
+    assert box.values() == {0: b"kept"}
+    box.append(b"again")
+    assert box.values() == {0: b"kept", 1: b"again"}

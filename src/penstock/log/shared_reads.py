@@ -1,0 +1,77 @@
+"""Stretches of segments that several readers ask for one after the other: read and checked once.
+
+Groups that read the same topic at the same pace ask for the same bytes. Whoever asks second for a
+stretch has it kept here, so that those who follow neither read the file nor check the CRCs again. A
+single reader keeps nothing: what it has read is freed at once, and its memory used again while the
+processor's caches still hold it.
+
+Invariant: what is kept is what the file holds there. Segments are only appended to; who cuts one
+off says so (`forget`). Limits: `SHARED_READS_MAX` stretches of `SHARED_READ_BYTES_MAX` at most.
+Used by the loop's thread and by those that read cold data, under one lock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, TypeAlias
+
+from penstock.log.limits import (
+    SHARED_READ_BYTES_MAX,
+    SHARED_READ_BYTES_MIN,
+    SHARED_READS_ASKED_MAX,
+    SHARED_READS_MAX,
+)
+
+if TYPE_CHECKING:
+    from penstock.log.files import LogFile
+
+Key: TypeAlias = "tuple[LogFile, int, int]"
+"""A file, a position in it, a size."""
+Checked: TypeAlias = tuple[bytes | memoryview, int]
+"""Whole batches with good CRCs, and the offset after the last one."""
+
+
+class SharedReads:
+    """Of all segments of a data directory."""
+
+    __slots__ = ("_asked", "_kept", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._asked: OrderedDict[Key, None] = OrderedDict()
+        self._kept: OrderedDict[Key, Checked] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Key) -> Checked | None:
+        """What others have read there, if it is kept."""
+        if not SHARED_READ_BYTES_MIN <= key[2] <= SHARED_READ_BYTES_MAX:
+            return None
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: Key, read: Checked) -> None:
+        """Someone has read this: it is kept if it was asked for before."""
+        if not SHARED_READ_BYTES_MIN <= key[2] <= SHARED_READ_BYTES_MAX:
+            return
+        with self._lock:
+            if key in self._asked:
+                del self._asked[key]
+                self._kept[key] = read
+                if len(self._kept) > SHARED_READS_MAX:
+                    self._kept.popitem(last=False)
+            else:
+                self._asked[key] = None
+                if len(self._asked) > SHARED_READS_ASKED_MAX:
+                    self._asked.popitem(last=False)
+
+    def forget(self, file: LogFile) -> None:
+        """The file was cut off."""
+        with self._lock:
+            for key in [key for key in self._kept if key[0] is file]:
+                del self._kept[key]
