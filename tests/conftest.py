@@ -61,6 +61,22 @@ SHARED_JVM_FILES = (
 )
 
 SPARK_TESTS = "tests/spark/"
+# These start Sparks of their own, or none; the other tests of the folder share one.
+SPARK_PROGRAM_FILES = (
+    "test_connector.py",
+    "test_installation.py",
+    "test_pipeline.py",
+    "test_pipeline_declarative.py",
+    "test_sink_kills.py",
+    "test_standalone.py",
+)
+NO_SPARK_FILES = (
+    "test_sink_cluster.py",
+    "test_sink_encoding.py",
+    "test_sink_given_up.py",
+    "test_sink_steps.py",
+    "test_source_rack.py",
+)
 
 NodeMaker = Callable[..., BrokerProcess]
 _topic_numbers = itertools.count(1)
@@ -81,7 +97,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Spreads tests over the workers one by one, but keeps files that share a JVM in one worker."""
+    """Spreads tests over the workers one by one, but keeps files that share a JVM in one worker.
+
+    Tests that start Sparks of their own follow each other in one, too: three Sparks at once are too
+    many for two cores.
+    """
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
@@ -89,8 +109,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            if file.startswith(SPARK_TESTS):
-                return SPARK_TESTS  # they share one Spark
+            if file.startswith(SPARK_TESTS) and not file.endswith(NO_SPARK_FILES):
+                return "programs" if file.endswith(SPARK_PROGRAM_FILES) else SPARK_TESTS
             return file if file.endswith(SHARED_JVM_FILES) else nodeid
 
     return Scheduling(config, log)

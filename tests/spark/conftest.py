@@ -9,21 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.spark.session import start_session
+from support.spark_settings import SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.task.maxFailures": "1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
-
 
 TEST_SECONDS_MAX = 480
 """A time-out that strikes within a call to the JVM breaks the session, and with it every test that
@@ -42,7 +31,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two threads of this machine."""
     place: Path = tmp_path_factory.mktemp("spark")
-    more = {"spark.local.dir": str(place), "spark.sql.warehouse.dir": str(place / "warehouse")}
+    more = {
+        "spark.local.dir": str(place),
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.task.maxFailures": "1",
+    }
     session = start_session("penstock-tests", "local[2]", SETTINGS | more)
     yield session
     session.stop()

@@ -13,7 +13,7 @@ from penstock.spark.formats import decode, decode_checked, decode_rows, encode, 
 from support.helpers import TopicMaker, produce_all, producer
 from support.process import BrokerProcess
 from support.spark_flows import objects, send
-from support.spark_source import batch, stream
+from support.spark_source import batch, run_to_end, stream
 
 pytestmark = pytest.mark.timeout(400)  # a busy machine takes its time
 
@@ -122,7 +122,7 @@ def test_a_corrupt_value_fails_with_its_place_and_the_query_goes_on_from_there(
         writer = rows.select(encode("value", "json").alias("value")).writeStream
         writer = writer.format("penstock").option("kafka.bootstrap.servers", node.bootstrap)
         writer = writer.option("topic", target).option("checkpointLocation", str(tmp_path))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        run_to_end(writer.trigger(availableNow=True).start)
 
     with pytest.raises(Exception, match="cannot be decoded") as failed:
         copy("id int")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+PROGRAM_SECONDS_MAX = 400
 PROGRAM = """
 from penstock.spark import session
 {before}
@@ -36,7 +37,7 @@ def run(before: str = "", **environment: str) -> subprocess.CompletedProcess[str
         env=outside | environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PROGRAM_SECONDS_MAX,
         check=False,
     )
 

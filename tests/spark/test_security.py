@@ -39,6 +39,7 @@ from support.secured import (
     jaas,
 )
 from support.spark_sink import chunk, run_task
+from support.spark_source import run_to_end
 from support.waiting import CALL_SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ pytestmark = [
     pytest.mark.skipif(cannot_run() is not None, reason=str(cannot_run())),
 ]
 Options = dict[str, str]
-ENDS_S_MAX = 90
 ROWS = 1000
 POLL_S = 0.05
 _numbers = itertools.count()
@@ -195,16 +195,15 @@ def test_a_batch_and_a_stream_through_spark(
     rows = spark.range(0, ROWS, 1, 2).selectExpr("cast(id as string) as value")
     rows.write.format("penstock").options(**options, topic=topic).mode("append").save()
     reader = spark.readStream.format("penstock").options(**plain_tls(secured), subscribe=topic)
-    query = (
+    writer = (
         reader.options(**{"startingOffsets": "earliest", "kafka.group.id": f"g-{topic}"})
         .load()
         .writeStream.format("penstock")
         .options(**certificate_in_a_file(secured), topic=copy)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(ENDS_S_MAX), "the query did not end"
+    run_to_end(writer.start)
     frame = spark.read.format("penstock").options(**options, subscribe=copy).load()
     found = frame.selectExpr("cast(value as string) as value")
     assert sorted(int(row["value"]) for row in found.collect()) == list(range(ROWS))

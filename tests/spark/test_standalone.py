@@ -17,6 +17,7 @@ from penstock.spark.session import java_home, launchable
 from support.helpers import TopicMaker, produce_all, producer
 from support.pipelines import Pipelines
 from support.process import BrokerProcess
+from support.reference import JVM_OPTIONS
 from support.spark_sink import committed
 from support.waiting import eventually
 
@@ -32,6 +33,7 @@ def daemon(folder: Path, name: str, *words: str) -> Iterator[Path]:
     environment = os.environ | {
         "JAVA_HOME": str(launchable(java_home())),
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(JVM_OPTIONS),
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(folder / "work"),

@@ -19,7 +19,7 @@ from penstock.spark.lake import delta_table, files, iceberg_table, parquet_table
 from penstock.spark.lake.table import Staged
 from penstock.spark.session import start_session
 from support.spark_lake import Archive
-from support.spark_sink_driver import SETTINGS
+from support.spark_settings import SETTINGS
 
 
 def publish_and_die(folder: Path, staged: Sequence[Staged]) -> None:

@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from .process import BrokerProcess
+from .spark_settings import QUICK_JVM
 from .waiting import eventually
 
 RUN_SECONDS_MAX = 400.0
 """To start Spark, and once more, on a machine that is busy."""
-SPARK = ("--master", "local[2]", "--conf", "spark.driver.memory=1g")
+SPARK = (
+    *("--master", "local[2]", "--conf", "spark.driver.memory=1g"),
+    *(word for name, value in QUICK_JVM.items() for word in ("--conf", f"{name}={value}")),
+)
 
 
 class Pipelines:

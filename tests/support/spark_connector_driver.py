@@ -13,21 +13,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.session import start_session
+from support.spark_settings import SETTINGS
 from support.spark_source import run_to_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.log.level": "ERROR",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
 BOTH = ("kafka", "penstock")
 COLUMNS = (
     "key binary, value binary, partition int, headers array<struct<key: string, value: binary>>"
@@ -141,7 +132,8 @@ def compare(work: Work, theirs: str, ours: str) -> dict[str, dict[str, Any]]:
 
 
 def main(bootstrap: str, theirs: str, ours: str, jars: str, folder: str) -> None:
-    session = start_session("connector", "local[2]", {**SETTINGS, "spark.jars": jars})
+    more = {"spark.jars": jars, "spark.sql.session.timeZone": "UTC"}
+    session = start_session("connector", "local[2]", SETTINGS | more)
     found = compare(Work(session, bootstrap, folder), theirs, ours)
     session.stop()
     print(json.dumps(found), flush=True)

@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import StreamingQueryException
+
 from .helpers import produce_all, producer
 from .spark_sink import committed
-from .spark_source import Brokers
+from .spark_source import LATE_WORKER, STARTS_MAX, Brokers
 from .waiting import eventually
 
 if TYPE_CHECKING:
@@ -25,10 +27,20 @@ def start(spark: SparkSession, node: Brokers, pipeline: Pipeline, **settings: An
 
 
 def run(spark: SparkSession, node: Brokers, pipeline: Pipeline, **settings: Any) -> None:
-    """Runs a pipeline over all that is there; raises what one of its queries failed with."""
-    start(spark, node, pipeline, once=True, **settings)
-    eventually(lambda: not spark.streams.active, RUN_S_MAX)
-    spark.streams.awaitAnyTermination(1)
+    """Runs a pipeline over all that is there; raises what one of its queries failed with.
+
+    It is run again if a Python process of Spark's was late (`spark_source.run_to_end`).
+    """
+    for left in reversed(range(STARTS_MAX)):
+        start(spark, node, pipeline, once=True, **settings)
+        eventually(lambda: not spark.streams.active, RUN_S_MAX)
+        try:
+            spark.streams.awaitAnyTermination(1)
+        except StreamingQueryException as e:
+            if LATE_WORKER not in str(e) or not left:
+                raise
+        else:
+            return
 
 
 def stop_all(spark: SparkSession) -> None:

@@ -12,12 +12,12 @@ from penstock.spark.ready import archive
 
 from .helpers import produce_all, producer
 from .process import BrokerProcess
+from .spark_flows import run
 from .spark_sink import committed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ENDS_S_MAX = 100
 START = datetime(2026, 11, 16, 5, 59, 59, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1000)
 
@@ -79,20 +79,14 @@ class Archive:
         self.folder, self.checkpoint = folder / "table", folder / "checkpoint"
 
     def run(self, **settings: Any) -> None:
-        before = {query.id for query in self.spark.streams.active}
         settings = {
             "topic": [self.topic],
             "to": str(self.folder),
             "checkpoint": str(self.checkpoint),
-            "once": True,
             "compact_every": 0,
-            "kafka.bootstrap.servers": self.node.bootstrap,
             **settings,
         }
-        archive.pipeline(self.spark, **settings)
-        for query in self.spark.streams.active:
-            if query.id not in before:
-                assert query.awaitTermination(ENDS_S_MAX), "the query did not end"
+        run(self.spark, self.node, archive.pipeline, **settings)
 
     @property
     def table(self) -> Table:

@@ -15,23 +15,17 @@ from pathlib import Path
 import msgspec
 
 from penstock.spark.session import start_session
+from support.spark_settings import SETTINGS
 from support.spark_sink_faults import Fault, MortalSink, Place
 from support.spark_source import run_to_end
 
 ROWS_PER_BATCH = "40"
-SETTINGS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.log.level": "OFF",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
+QUIET = SETTINGS | {"spark.log.level": "OFF"}
 
 
 def main(bootstrap: str, source: str, target: str, checkpoint: str, *faults: str) -> None:
     place = Place(Path(os.environ["MORTAL_SINK_FOLDER"]))
-    session = start_session("mortal", "local[2,4]", SETTINGS)
+    session = start_session("mortal", "local[2,4]", QUIET)
     pid = session._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     place.jvm.write_text(str(pid))
     session.dataSource.register(MortalSink)

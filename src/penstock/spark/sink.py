@@ -84,6 +84,10 @@ class SinkOptions:
     def transactional_id(self, query: str, task: int) -> str:
         return f"{self.prefix}-{query}-{task}"
 
+    def given_up_id(self, job: str) -> str:
+        """The transactional id that exists from the moment when a job of this name is given up."""
+        return f"{self.prefix}-{job}-given-up"
+
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options, checked as far as they can be without a cluster."""

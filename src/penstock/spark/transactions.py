@@ -35,6 +35,10 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
+from penstock.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -51,6 +55,7 @@ ADD_OFFSETS_VERSION: Final = 3
 TXN_OFFSET_COMMIT_VERSION: Final = 3
 END_TXN_VERSION: Final = 3
 OFFSET_FETCH_VERSION: Final = 7
+DESCRIBE_TRANSACTIONS_VERSION: Final = 0
 MARKER_PARTITION: Final = 0
 
 _OVER: Final = frozenset(
@@ -110,6 +115,23 @@ def begin(brokers: Brokers, transactional_id: str | None, timeout_ms: int) -> Id
     if code is not ErrorCode.NONE:
         raise ClusterError(f"{transactional_id!r} is given no producer id: {code.name}")
     return Identity(transactional_id, answer.producer_id, answer.producer_epoch)
+
+
+def was_begun(brokers: Brokers, transactional_id: str) -> bool:
+    """Whether anybody has ever begun under this id."""
+    answer = brokers.ask_coordinator(
+        TRANSACTION,
+        transactional_id,
+        DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+        DescribeTransactionsResponse,
+        DESCRIBE_TRANSACTIONS_VERSION,
+        lambda got: [state.error_code for state in got.transaction_states],
+    )
+    [state] = answer.transaction_states
+    code = ErrorCode(state.error_code)
+    if code not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+        raise ClusterError(f"{transactional_id!r} cannot be looked for: {code.name}")
+    return code is ErrorCode.NONE
 
 
 def read_marker(brokers: Brokers, transactional_id: str, *, stable: bool = True) -> Marker | None:

@@ -7,6 +7,8 @@ docs/adr/0015-spark-sink.md.
 
 Invariants: a task without rows touches nothing. Rows are visible to readers of committed data only
 after `commit` has been called for them, and once for each batch that has a name (`Work.batch_id`).
+A task of a batch job that begins after the job's `abort` leaves nothing open: the abort leaves a
+transactional id behind that no job has but this one, and a task looks for it once it has begun.
 With delivery at least once there are no transactions: rows are visible as they come, and a
 repeated task repeats them.
 
@@ -43,6 +45,7 @@ from penstock.spark.transactions import (
     begin,
     commit,
     read_marker,
+    was_begun,
 )
 
 
@@ -134,11 +137,14 @@ def connect(options: SinkOptions) -> Brokers:
 
 
 class Task:
-    """The steps of one task, in their order."""
+    """The steps of one task, in their order. `job` is the name of its batch job, by which the task
+    finds out that the job was given up; a stream's writer knows none.
+    """
 
-    def __init__(self, options: SinkOptions, work: Work) -> None:
+    def __init__(self, options: SinkOptions, work: Work, job: str | None = None) -> None:
         self._options = options
         self._work = work
+        self._job = job
 
     def run(self, chunks: Iterator[pa.RecordBatch]) -> Handed:
         """Writes all rows; what it returns is enough to make them visible."""
@@ -148,6 +154,7 @@ class Task:
             return Handed(self._work, Written(0, 0), None)
         with connect(self._options) as brokers:
             identity = self.begin(brokers)
+            self.check_wanted(brokers)
             marker = self.find_marker(brokers, identity)
             if marker is not None:
                 return self._skip(marker, first, chunks)
@@ -157,6 +164,19 @@ class Task:
         options, work = self._options, self._work
         name = options.transactional_id(work.query, work.task) if options.exactly_once else None
         return begin(brokers, name, options.transaction_timeout_ms)
+
+    def check_wanted(self, brokers: Brokers) -> None:
+        """Refuses to write for a job that was given up. It comes after `begin`: an abort that is
+        not seen here has yet to take this task's id over, and ends what is written until then.
+        """
+        options, job = self._options, self._job
+        if job is None or not options.exactly_once:
+            return
+        if was_begun(brokers, options.given_up_id(job)):
+            raise SparkError(
+                f"task {self._work.task} begins after its job was given up, and writes nothing: see"
+                " the job's own error for the reason"
+            )
 
     def find_marker(self, brokers: Brokers, identity: Identity) -> Marker | None:
         """The marker of this very batch, if it was committed before."""
@@ -249,31 +269,42 @@ def end_unfinished(
                 begin(brokers, name, options.transaction_timeout_ms)
 
 
+def give_up(options: SinkOptions, job: str) -> None:
+    """Has tasks of the job that have not begun yet write nothing."""
+    if options.exactly_once:
+        with connect(options) as brokers:
+            begin(brokers, options.given_up_id(job), options.transaction_timeout_ms)
+
+
 def handed(messages: list[WriterCommitMessage | None]) -> list[Handed]:
     """The messages of tasks that have come to their end."""
     return [m for m in messages if isinstance(m, Handed)]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame. It is made once, by the driver; tasks and `commit` work with copies."""
+    """Writes a DataFrame. It is made once, by the driver; tasks, `commit` and `abort` work with
+    copies.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._query = options.app_id or uuid.uuid4().hex
+        self._job = uuid.uuid4().hex
+        self._query = options.app_id or self._job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Handed:
         context = TaskContext.get()
         if context is None:
             raise SparkError("the sink's write runs only in a task of Spark")
-        work = Work(self._query, self._options.app_version, context.partitionId())
-        return self.task(work).run(iterator)
+        return self.task(context.partitionId()).run(iterator)
 
-    def task(self, work: Work) -> Task:
-        return Task(self._options, work)
+    def task(self, number: int) -> Task:
+        work = Work(self._query, self._options.app_version, number)
+        return Task(self._options, work, self._job)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit_all(self._options, handed(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        give_up(self._options, self._job)
         abort_all(self._options, handed(messages))
         end_unfinished(self._options, self._query, messages)
