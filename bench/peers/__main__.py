@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -107,6 +108,8 @@ def report(results: Results, out: Path) -> None:
 
 def main() -> None:
     wanted = options()
+    # So that a run which is told to stop stops its server, too; Ctrl-C does by itself.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     texts = wanted.only or [""]
     chosen = [w for w in CATALOGUE if any(text in f"{w.section}\n{w.name}" for text in texts)]
     if not chosen:
