@@ -16,7 +16,7 @@ from typing import ClassVar
 from tests.support import reference
 from tests.support.process import free_port
 
-from .kafka_wire import KafkaWire, answers_metadata
+from .kafka_wire import KafkaWire, answers_metadata, durability
 from .server import Server
 from .wire import PeerError, Wire
 
@@ -68,9 +68,7 @@ class KafkaServer(Server):
 
     @property
     def durability(self) -> str:
-        if self.fsync:
-            return "on disk before the acknowledgement (flush.messages=1)"
-        return "written to the file before the acknowledgement, no fsync"
+        return durability(self.fsync)
 
     def command(self) -> list[str]:
         data = self.folder / "data"

@@ -67,6 +67,13 @@ def answers_metadata(host: str, port: int) -> bool:
         return False
 
 
+def durability(fsync: bool) -> str:
+    """When a message is on disk, for topics that are made here."""
+    if fsync:
+        return "on disk before the acknowledgement (flush.messages=1)"
+    return "written to the file before the acknowledgement, no fsync"
+
+
 class KafkaWire(Wire):
     """Topics of one partition and one copy on one broker."""
 

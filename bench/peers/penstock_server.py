@@ -12,7 +12,7 @@ from typing import ClassVar
 import penstock
 from penstock.base.build import is_compiled
 
-from .kafka_wire import KafkaWire, answers_metadata
+from .kafka_wire import KafkaWire, answers_metadata, durability
 from .server import Server
 from .wire import Wire
 
@@ -34,9 +34,7 @@ class PenstockServer(Server):
 
     @property
     def durability(self) -> str:
-        if self.fsync:
-            return "on disk before the acknowledgement (flush.messages=1)"
-        return "written to the file before the acknowledgement, no fsync"
+        return durability(self.fsync)
 
     def command(self) -> list[str]:
         data, listen = str(self.folder / "data"), f"{self.host}:{self.port}"

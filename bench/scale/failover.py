@@ -8,6 +8,7 @@ the metadata then has to name a live leader for every partition.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -118,23 +119,24 @@ def _until_written(
 ) -> list[float]:
     """The seconds since `began` after which each partition took a message, in order."""
     batch = batch_of(MESSAGE_BYTES, 1)
-    callers = [Caller(_address(node), FAIL_OVER_S_MAX) for node in survivors]
     times = []
     waiting = list(probes)
-    while waiting:
-        left = []
-        for topic, index in waiting:
-            request = produce_frame(topic, [index], batch, ACKS_ALL)
-            if any(_taken(caller, request) for caller in callers):
-                times.append(time.perf_counter() - began)
-            else:
-                left.append((topic, index))
-        waiting = left
-        if time.perf_counter() - began > FAIL_OVER_S_MAX:
-            raise ScaleError(f"{len(left)} of {len(probes)} partitions have no leader that writes")
-        time.sleep(PAUSE_S)
-    for caller in callers:
-        caller.__exit__()
+    with ExitStack() as stack:
+        callers = [
+            stack.enter_context(Caller(_address(node), FAIL_OVER_S_MAX)) for node in survivors
+        ]
+        while waiting:
+            left = []
+            for topic, index in waiting:
+                request = produce_frame(topic, [index], batch, ACKS_ALL)
+                if any(_taken(caller, request) for caller in callers):
+                    times.append(time.perf_counter() - began)
+                else:
+                    left.append((topic, index))
+            waiting = left
+            if time.perf_counter() - began > FAIL_OVER_S_MAX:
+                raise ScaleError(f"{len(left)} of {len(probes)} partitions take no message")
+            time.sleep(PAUSE_S)
     return sorted(times)
 
 

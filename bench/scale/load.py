@@ -27,6 +27,7 @@ import time
 from typing import Any
 
 from penstock.base.errors import ErrorCode
+from penstock.cli.bench.report import percentiles
 from penstock.cli.bench.requests import (
     FetchFrame,
     count_records,
@@ -213,14 +214,7 @@ def _check(answer: bytes, topic: str) -> None:
 
 
 def _percentiles(nanoseconds: list[int]) -> dict[str, float]:
-    ordered = sorted(nanoseconds)
-    if not ordered:
-        return {}
-    found = {}
-    for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999), ("max_ms", 1.0)):
-        at = min(len(ordered) - 1, int(share * len(ordered)))
-        found[name] = round(ordered[at] / 1e6, 3)
-    return found
+    return percentiles(nanoseconds) if nanoseconds else {}
 
 
 def main() -> None:

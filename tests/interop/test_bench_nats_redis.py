@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import itertools
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from bench.peers.marked import MARK, payload
 from bench.peers.nats_server import NatsServer
 from bench.peers.nats_wire import PULL_MESSAGES
@@ -23,13 +19,13 @@ from bench.peers.redis_server import RedisServer
 from bench.peers.redis_wire import ENTRIES_MAX, RedisPublisher, encode
 from bench.peers.server import Server
 from bench.peers.sockets import connect
-from bench.peers.wire import Consumer, PeerError, Publisher
+from bench.peers.wire import PeerError
 
+from support.peer_wires import RECEIVE_BYTES, connections, cut, read, send
 from support.waiting import eventually
 
 SIZE = 100
 GROUPS = 2
-RECEIVE_BYTES = 64 * 1024
 PIECES = (1, 97, RECEIVE_BYTES)
 MANY = 2 * max(PULL_MESSAGES, ENTRIES_MAX) + 500
 """More than a consumer asks for at once."""
@@ -71,15 +67,8 @@ def started(
 @pytest.fixture
 def connected(server: Server) -> Iterator[Callable[[], socket.socket]]:
     """Makes connections that end with the test."""
-    sockets: list[socket.socket] = []
-
-    def one() -> socket.socket:
-        sockets.append(connect(server))
-        return sockets[-1]
-
-    yield one
-    for sock in sockets:
-        sock.close()
+    with connections(server) as one:
+        yield one
 
 
 @pytest.fixture
@@ -88,34 +77,6 @@ def topic(server: Server) -> Iterator[str]:
     server.wire().make(name, groups=GROUPS)
     yield name
     server.wire().remove(name)
-
-
-def cut(sock: socket.socket, piece: int) -> Iterator[memoryview]:
-    data = memoryview(sock.recv(RECEIVE_BYTES))
-    assert data, "the server has closed the connection"
-    for at in range(0, len(data), piece):
-        yield data[at : at + piece]
-
-
-def publish(sock: socket.socket, publisher: Publisher, requests: int, piece: int) -> None:
-    """Waits until all of them are acknowledged, and no more than they."""
-    sock.sendall(bytes(publisher.request) * requests)
-    done = 0
-    while done < requests:
-        done += sum(publisher.acknowledged(part) for part in cut(sock, piece))
-    assert done == requests
-
-
-def read(sock: socket.socket, consumer: Consumer, messages: int, piece: int) -> None:
-    """Waits until so many have arrived, and no more than they."""
-    got = 0
-    while got < messages:
-        for part in cut(sock, piece):
-            received = consumer.received(part)
-            got += received.messages
-            if received.reply:
-                sock.sendall(received.reply)
-    assert got == messages
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -129,8 +90,8 @@ def test_every_request_is_acknowledged_once(
         wire.publisher(sock, topic, size=SIZE, messages=batch, acks="1") for sock in socks
     ]
     for sock, publisher in zip(socks, publishers, strict=True):
-        publish(sock, publisher, 1, piece)
-        publish(sock, publisher, 20, piece)
+        send(sock, publisher, 1, piece)
+        send(sock, publisher, 20, piece)
     sock = connected()
     consumer = wire.consumer(sock, topic, group=0)
     sock.sendall(consumer.first)
@@ -144,7 +105,7 @@ def test_each_group_gets_every_message_and_new_ones_at_once(
     wire = server.wire()
     sock = connected()
     publisher = wire.publisher(sock, topic, size=SIZE, messages=MANY // 10, acks="all")
-    publish(sock, publisher, 10, RECEIVE_BYTES)
+    send(sock, publisher, 10, RECEIVE_BYTES)
     readers = []
     for group in range(GROUPS):
         reader = connected()
@@ -153,7 +114,7 @@ def test_each_group_gets_every_message_and_new_ones_at_once(
         read(reader, consumer, MANY, piece)
         readers.append((reader, consumer))
     for _ in range(3):
-        publish(sock, publisher, 1, RECEIVE_BYTES)
+        send(sock, publisher, 1, RECEIVE_BYTES)
         for reader, consumer in readers:
             read(reader, consumer, MANY // 10, piece)
 
@@ -163,7 +124,7 @@ def test_a_group_that_comes_again_begins_at_the_start(
 ) -> None:
     wire = server.wire()
     sock = connected()
-    publish(sock, wire.publisher(sock, topic, size=SIZE, messages=10, acks="1"), 3, RECEIVE_BYTES)
+    send(sock, wire.publisher(sock, topic, size=SIZE, messages=10, acks="1"), 3, RECEIVE_BYTES)
     for _ in range(2):
         reader = connected()
         consumer = wire.consumer(reader, topic, group=1)
@@ -178,7 +139,7 @@ def test_large_messages_are_whole_when_they_are_counted(
     wire = server.wire()
     sock, reader = connected(), connected()
     publisher = wire.publisher(sock, topic, size=500_000, messages=1, acks="1")
-    publish(sock, publisher, 2, RECEIVE_BYTES)
+    send(sock, publisher, 2, RECEIVE_BYTES)
     consumer = wire.consumer(reader, topic, group=0)
     reader.sendall(consumer.first)
     arrived = counted = 0
@@ -209,7 +170,7 @@ def test_a_consumer_is_told_when_its_topic_goes(
     consumer = wire.consumer(reader, "short", group=0)
     reader.sendall(consumer.first)
     publisher = wire.publisher(sock, "short", size=SIZE, messages=1, acks="1")
-    publish(sock, publisher, 1, RECEIVE_BYTES)
+    send(sock, publisher, 1, RECEIVE_BYTES)
     read(reader, consumer, 1, piece)
     wire.remove("short")
     with pytest.raises(PeerError, match="refused to read short"):
@@ -241,7 +202,7 @@ def test_nats_refuses_a_message(nats: Server, topic: str, size: int, why: str, p
     with connect(nats) as sock:
         publisher = wire.publisher(sock, topic, size=size, messages=1, acks="1")
         with pytest.raises(PeerError, match=why):
-            publish(sock, publisher, 1, piece)
+            send(sock, publisher, 1, piece)
 
 
 def test_nats_may_ping_a_publisher(nats: Server) -> None:
@@ -285,7 +246,7 @@ def test_redis_counts_the_time_of_processes_that_rewrite_its_file(redis: Server)
     wire.make("rewritten")
     with connect(redis) as sock:
         publisher = wire.publisher(sock, "rewritten", size=SIZE, messages=20_000, acks="1")
-        publish(sock, publisher, 1, RECEIVE_BYTES)
+        send(sock, publisher, 1, RECEIVE_BYTES)
 
     def others_worked() -> bool:
         return redis.cpu_seconds() > Server.cpu_seconds(redis)
@@ -302,7 +263,7 @@ def test_redis_refuses_a_message(redis: Server, piece: int) -> None:
     with connect(redis) as sock:
         publisher = redis.wire().publisher(sock, "plain", size=SIZE, messages=2, acks="1")
         with pytest.raises(PeerError, match="refused to publish to plain: WRONGTYPE"):
-            publish(sock, publisher, 1, piece)
+            send(sock, publisher, 1, piece)
 
 
 @pytest.mark.parametrize("piece", PIECES)

@@ -9,24 +9,20 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from bench.peers import amqp_wire, rabbit_stream_wire
 from bench.peers.amqp_wire import ACK, NACK, AmqpConsumer, AmqpPublisher, method
 from bench.peers.load import consume, publish
 from bench.peers.rabbit_stream_wire import PUBLISH_ERROR, StreamPublisher, command
 from bench.peers.rabbitmq_server import RabbitMQ, RabbitMQQuorumQueue, RabbitMQStream
-from bench.peers.sockets import connect
-from bench.peers.wire import Consumer, PeerError, Publisher
+from bench.peers.wire import PeerError, Publisher
+
+from support.peer_wires import RECEIVE_BYTES, connections, cut, read, send
 
 GROUPS = 2
-RECEIVE_BYTES = 64 * 1024
 PIECES = (1, 13, RECEIVE_BYTES)
 SECONDS_MAX = 60.0
 
@@ -56,15 +52,8 @@ def server(
 @pytest.fixture
 def connected(server: RabbitMQ) -> Iterator[Callable[[], socket.socket]]:
     """Makes connections that end with the test."""
-    sockets: list[socket.socket] = []
-
-    def one() -> socket.socket:
-        sockets.append(connect(server))
-        return sockets[-1]
-
-    yield one
-    for sock in sockets:
-        sock.close()
+    with connections(server) as one:
+        yield one
 
 
 @pytest.fixture
@@ -74,34 +63,6 @@ def topic(server: RabbitMQ) -> Iterator[str]:
     server.wire().make(name, groups=GROUPS)
     yield name
     server.wire().remove(name)
-
-
-def arrived(sock: socket.socket, piece: int) -> Iterator[memoryview]:
-    data = memoryview(sock.recv(RECEIVE_BYTES))
-    assert data, "the server has closed the connection"
-    for at in range(0, len(data), piece):
-        yield data[at : at + piece]
-
-
-def send(sock: socket.socket, publisher: Publisher, requests: int, piece: int) -> None:
-    """Returns when they are acknowledged, each once."""
-    sock.sendall(bytes(publisher.request) * requests)
-    done = 0
-    while done < requests:
-        done += sum(publisher.acknowledged(part) for part in arrived(sock, piece))
-    assert done == requests
-
-
-def read(sock: socket.socket, consumer: Consumer, messages: int, piece: int) -> None:
-    """Returns when so many have arrived, and no more than they."""
-    got = 0
-    while got < messages:
-        for part in arrived(sock, piece):
-            received = consumer.received(part)
-            got += received.messages
-            if received.reply:
-                sock.sendall(received.reply)
-    assert got == messages
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -136,7 +97,7 @@ def test_a_message_that_needs_several_frames_counts_once_and_when_it_is_whole(
     reader.sendall(consumer.first)
     read_bytes = counted = 0
     while counted < 8:
-        for part in arrived(reader, 10_000):
+        for part in cut(reader, 10_000):
             read_bytes += len(part)
             counted += consumer.received(part).messages
             assert read_bytes >= counted * size

@@ -32,7 +32,9 @@ SHARED_READS_ASKED_MAX = 64
 """Stretches of which it is remembered that they were asked for once."""
 
 SYNC_THREADS = 16
-"""Threads that sync files at a time while logs are closed; more were not quicker."""
+"""Threads that sync files at a time while logs are closed. One takes many times as long; between 4
+and 32 the noise of a disk was larger than any difference.
+"""
 
 CLOSED_AT_ONCE = 512
 """Logs that are closed together: each keeps a descriptor or two until it is synced."""
