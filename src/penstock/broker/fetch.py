@@ -209,6 +209,8 @@ class Fetcher:
                 self.cold_reads += 1
                 self._read_beside(fetch, looks)
                 return
+            if look.slice is not None and look.slice.nears_the_unread():
+                self._cold_readers.submit(look.slice.read_ahead)
         self._answer(fetch, looks, records)
 
     def _read_for_follower(self, fetch: FetchInFlight, looks: list[Look]) -> None:
@@ -233,9 +235,7 @@ class Fetcher:
 
     def _read_beside(self, fetch: FetchInFlight, looks: list[Look]) -> None:
         """Read beside the loop, so that others go on."""
-        work = self._loop.run_in_executor(
-            self._cold_readers, lambda: [_read(look, nowait=False) for look in looks]
-        )
+        work = self._loop.run_in_executor(self._cold_readers, _read_cold, looks)
         work.add_done_callback(lambda done: self._read_done(fetch, looks, done))
 
     def _read_done(
@@ -336,6 +336,15 @@ class Fetcher:
 
 def _read(look: Look, *, nowait: bool) -> Found:
     return b"" if look.slice is None else _read_slice(look.slice, nowait=nowait)
+
+
+def _read_cold(looks: list[Look]) -> list[Found]:
+    """Wait for the disk, which is then asked for what will be wanted next."""
+    found = [_read(look, nowait=False) for look in looks]
+    for look in looks:
+        if look.slice is not None:
+            look.slice.read_ahead()
+    return found
 
 
 def _read_slice(wanted: LogSlice, *, nowait: bool = False) -> Found:

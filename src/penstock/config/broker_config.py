@@ -66,6 +66,14 @@ class NodeSettings:
         "127.0.0.1:8082",
         "HOST:PORT of the HTTP address with `/metrics`, `/healthz` and `/readyz`; empty for none.",
     )
+    penstock_busy_poll_us: int = setting(
+        SettingType.INT,
+        50,
+        "For how many microseconds after an answer the node looks for the next request before it "
+        "sleeps, as long as requests do come so soon; 0 for never. Shortens what a client sees "
+        "that waits for each answer, and costs processor time meanwhile.",
+        rule=at_least(0),
+    )
     penstock_log_level: str = setting(
         SettingType.STRING,
         "info",

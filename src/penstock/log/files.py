@@ -66,7 +66,7 @@ class FileCache:
 class LogFile:
     """One segment file: a path and, while it is in use, a descriptor."""
 
-    __slots__ = ("_cache", "_doomed", "fd", "path", "pins", "reads", "tail", "used")
+    __slots__ = ("_cache", "_doomed", "ahead_to", "fd", "path", "pins", "reads", "tail", "used")
 
     def __init__(self, path: str, cache: FileCache) -> None:
         self.path = path
@@ -75,6 +75,8 @@ class LogFile:
         self.used = False
         self.tail: bytes | None = None
         """What was written last, for readers at the tail; gone when the file is closed."""
+        self.ahead_to = 0
+        """How far the page cache was asked to read ahead; 0 until someone reads what it lacks."""
         self._doomed = False
         self._cache = cache
         self.reads = cache.reads

@@ -21,6 +21,9 @@ TAIL_BYTES_MAX = 8 * 1024
 segment's file is open, so for `OPEN_FILES_MAX` logs at most.
 """
 
+READ_AHEAD_BYTES = 8 * 1024 * 1024
+"""How far ahead of a reader the page cache is asked to read what it did not have."""
+
 SHARED_READS_MAX = 8
 """Stretches of segments that are kept in memory because several readers ask for them."""
 

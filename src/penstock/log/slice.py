@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from penstock.base.errors import CorruptRecord, StorageError
 from penstock.log.files import LogFile
+from penstock.log.limits import READ_AHEAD_BYTES
 from penstock.wire.records import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 # Length, magic and CRC of a batch; the rest of the header is the reader's business.
@@ -112,6 +113,27 @@ class LogSlice:
             raise
         except OSError:
             return  # this file system cannot tell: read as it is
+
+    def nears_the_unread(self) -> bool:
+        """Whether who reads on from here will soon be where nothing was read ahead."""
+        ahead_to = self.file.ahead_to
+        return self.position < ahead_to <= self.position + self.size + READ_AHEAD_BYTES // 2
+
+    def read_ahead(self) -> None:
+        """Have the page cache read what lies behind the slice, in any thread and without waiting
+        for it. Nothing depends on it.
+        """
+        file, end = self.file, self.position + self.size
+        start = max(end, file.ahead_to) if self.position < file.ahead_to else end
+        file.ahead_to = end + READ_AHEAD_BYTES
+        try:
+            fd = file.pin()
+            try:
+                os.posix_fadvise(fd, start, file.ahead_to - start, os.POSIX_FADV_WILLNEED)
+            finally:
+                file.unpin()
+        except OSError:
+            return
 
     def _corrupt(self, at: int, what: str) -> CorruptRecord:
         error = CorruptRecord(f"{self.file.path} at position {self.position + at}: {what}")

@@ -391,6 +391,7 @@ class Connection(asyncio.Protocol):
                     transport.write(answer)
             self.active_ns = exchange.sent_ns = monotonic_ns()
             answered(exchange)
+            self._server.busy_poll.answered(exchange.sent_ns)
         if self._waiting:
             self._pump()
         elif self.closing and not pending and transport is not None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import TypeAlias
 
+from penstock.net.busy_poll import BusyPoll
 from penstock.net.connection import Connection, Exchange
 from penstock.net.memory import UNLIMITED, RequestMemory
 
@@ -41,6 +42,7 @@ class NetLimits:
     listen_backlog: int = 50
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
+    busy_poll_us: int = 0
 
 
 class Server:
@@ -51,6 +53,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.handler = handler
         self.answered = on_answered
+        self.busy_poll = BusyPoll(self.loop, limits.busy_poll_us)
         self.memory = RequestMemory(limits.queued_request_bytes_max)
         self.request_bytes_max = limits.request_bytes_max
         self.connections: dict[Connection, None] = {}

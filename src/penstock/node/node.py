@@ -377,4 +377,5 @@ def net_limits(config: BrokerConfig) -> NetLimits:
         listen_backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=config.socket_send_buffer_bytes,
         receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        busy_poll_us=config.penstock_busy_poll_us,
     )

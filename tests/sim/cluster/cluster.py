@@ -117,6 +117,7 @@ class Machine:
             "log.dirs": root,
             "penstock.http.listen": "",
             "log.cleaner.enable": "false",
+            "penstock.busy.poll.us": "0",  # it goes by the real time
             **settings,
         }
         self.process: Process | None = None
