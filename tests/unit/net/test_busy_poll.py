@@ -9,7 +9,13 @@ from typing import Any, cast
 import pytest
 
 from penstock.net import busy_poll
-from penstock.net.busy_poll import CREDIT_MAX, IN_VAIN_COSTS, TRIED_AGAIN_AFTER, BusyPoll
+from penstock.net.busy_poll import (
+    ANSWERS_PER_TURN_MAX,
+    CREDIT_MAX,
+    IN_VAIN_COSTS,
+    TRIED_AGAIN_AFTER,
+    BusyPoll,
+)
 
 FOR_US = 50
 
@@ -81,6 +87,25 @@ def test_it_is_given_up_when_nothing_comes_and_tried_again_now_and_then(turns: T
     assert 8 <= sum(looked[at_first:]) <= 10
 
 
+def test_answers_of_the_same_turn_are_not_taken_for_what_came_meanwhile(turns: Turns) -> None:
+    poll = poll_of(turns)
+    for _ in range(CREDIT_MAX // IN_VAIN_COSTS):
+        for _ in range(ANSWERS_PER_TURN_MAX):
+            poll.answered(turns.now_ns)
+        assert poll.awake
+        turns.turn(FOR_US + 1)
+    assert not in_vain(poll, turns)
+
+
+def test_a_busy_loop_does_not_stay_awake_for_it(turns: Turns) -> None:
+    poll = poll_of(turns)
+    for _ in range(ANSWERS_PER_TURN_MAX + 1):
+        poll.answered(turns.now_ns)
+    turns.turn(1)
+    assert not poll.awake
+    assert not turns.ready
+
+
 def test_a_client_that_comes_back_soon_is_noticed(turns: Turns) -> None:
     poll = poll_of(turns)
     while in_vain(poll, turns):
@@ -88,8 +113,9 @@ def test_a_client_that_comes_back_soon_is_noticed(turns: Turns) -> None:
     for _ in range(TRIED_AGAIN_AFTER + 1):
         poll.answered(turns.now_ns)
     assert poll.awake
+    turns.turn(1)
     for _ in range(IN_VAIN_COSTS + 1):
-        turns.turn(1)
         poll.answered(turns.now_ns)
+        turns.turn(1)
     turns.turn(FOR_US + 1)
     assert in_vain(poll, turns), "it has paid, so it is tried at the next answer too"
