@@ -209,7 +209,7 @@ class Fetcher:
                 self.cold_reads += 1
                 self._read_beside(fetch, looks)
                 return
-            if look.slice is not None and look.slice.nears_the_unread():
+            if look.slice is not None and look.slice.nears_the_unread() and not self._stopped:
                 self._cold_readers.submit(look.slice.read_ahead)
         self._answer(fetch, looks, records)
 
