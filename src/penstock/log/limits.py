@@ -21,11 +21,6 @@ TAIL_BYTES_MAX = 8 * 1024
 segment's file is open, so for `OPEN_FILES_MAX` logs at most.
 """
 
-CUT_BATCH_BYTES_MIN = 16 * 1024
-"""A read that would end so far within a batch ends before it, as the index tells: what is read of
-that batch would be thrown away. Smaller batches may have no entry in the index.
-"""
-
 READ_AHEAD_BYTES = 8 * 1024 * 1024
 """How far ahead of a reader the page cache is asked to read what it did not have."""
 

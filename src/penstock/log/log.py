@@ -30,7 +30,7 @@ from penstock.log.epoch_cache import LeaderEpochFileCache
 from penstock.log.flush import FlushTask, flush_is_due, flush_task
 from penstock.log.health import WriteHealth
 from penstock.log.index import AbortedTxn
-from penstock.log.limits import CUT_BATCH_BYTES_MIN, RELATIVE_OFFSET_MAX
+from penstock.log.limits import RELATIVE_OFFSET_MAX
 from penstock.log.log_segments import LogSegments
 from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
 from penstock.log.roll import RollPolicy
@@ -414,9 +414,6 @@ class Log:
             size = limit - found.position
             if size > max_bytes:
                 size = max(max_bytes, min(found.size, size)) if min_one else max_bytes
-                whole = segment.offset_index.floor_position(found.position + size) - found.position
-                if found.size <= whole <= size - CUT_BATCH_BYTES_MIN:
-                    size = whole
             return LogSlice(
                 segment.file,
                 found.position,
