@@ -66,7 +66,18 @@ class FileCache:
 class LogFile:
     """One segment file: a path and, while it is in use, a descriptor."""
 
-    __slots__ = ("_cache", "_doomed", "ahead_to", "fd", "path", "pins", "reads", "tail", "used")
+    __slots__ = (
+        "_cache",
+        "_doomed",
+        "ahead_to",
+        "fd",
+        "path",
+        "pins",
+        "reads",
+        "shares",
+        "tail",
+        "used",
+    )
 
     def __init__(self, path: str, cache: FileCache) -> None:
         self.path = path
@@ -77,6 +88,8 @@ class LogFile:
         """What was written last, for readers at the tail; gone when the file is closed."""
         self.ahead_to = 0
         """How far the page cache was asked to read ahead; 0 until someone reads what it lacks."""
+        self.shares = 0
+        """How many more reads are kept for others that have not asked yet (`SharedReads`)."""
         self._doomed = False
         self._cache = cache
         self.reads = cache.reads

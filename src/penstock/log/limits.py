@@ -24,12 +24,15 @@ segment's file is open, so for `OPEN_FILES_MAX` logs at most.
 READ_AHEAD_BYTES = 8 * 1024 * 1024
 """How far ahead of a reader the page cache is asked to read what it did not have."""
 
-SHARED_READS_MAX = 8
+SHARED_READS_MAX = 32
 """Stretches of segments that are kept in memory because several readers ask for them."""
 
 SHARED_READ_BYTES_MIN = 16 * 1024
 SHARED_READ_BYTES_MAX = 1024 * 1024
 """Smaller stretches are read as quickly as they are looked up; larger ones take too much memory."""
+
+SHARED_READS_AT_ONCE = 8
+"""Stretches of a file with several readers that are kept although one has asked for them so far."""
 
 SHARED_READS_ASKED_MAX = 64
 """Stretches of which it is remembered that they were asked for once."""

@@ -1,9 +1,10 @@
 """Stretches of segments that several readers ask for one after the other: read and checked once.
 
 Groups that read the same topic at the same pace ask for the same bytes. Whoever asks second for a
-stretch has it kept here, so that those who follow neither read the file nor check the CRCs again. A
-single reader keeps nothing: what it has read is freed at once, and its memory used again while the
-processor's caches still hold it.
+stretch has it kept here, so that those who follow neither read the file nor check the CRCs again;
+from then on whoever asks first has, for as long as others follow. A single reader keeps nothing:
+what it has read is freed at once, and its memory used again while the processor's caches still hold
+it.
 
 Invariant: what is kept is what the file holds there. Segments are only appended to; who cuts one
 off says so (`forget`). Limits: `SHARED_READS_MAX` stretches of `SHARED_READ_BYTES_MAX` at most.
@@ -20,6 +21,7 @@ from penstock.log.limits import (
     SHARED_READ_BYTES_MAX,
     SHARED_READ_BYTES_MIN,
     SHARED_READS_ASKED_MAX,
+    SHARED_READS_AT_ONCE,
     SHARED_READS_MAX,
 )
 
@@ -53,22 +55,28 @@ class SharedReads:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
+                key[0].shares = SHARED_READS_AT_ONCE
             return found
 
     def put(self, key: Key, read: Checked) -> None:
-        """Someone has read this: it is kept if it was asked for before."""
+        """Someone has read this: it is kept if others have asked for it, or will."""
         if not SHARED_READ_BYTES_MIN <= key[2] <= SHARED_READ_BYTES_MAX:
             return
+        file = key[0]
         with self._lock:
             if key in self._asked:
                 del self._asked[key]
-                self._kept[key] = read
-                if len(self._kept) > SHARED_READS_MAX:
-                    self._kept.popitem(last=False)
+                file.shares = SHARED_READS_AT_ONCE
+            elif file.shares:
+                file.shares -= 1
             else:
                 self._asked[key] = None
                 if len(self._asked) > SHARED_READS_ASKED_MAX:
                     self._asked.popitem(last=False)
+                return
+            self._kept[key] = read
+            if len(self._kept) > SHARED_READS_MAX:
+                self._kept.popitem(last=False)
 
     def forget(self, file: LogFile) -> None:
         """The file was cut off."""

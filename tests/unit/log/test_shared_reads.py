@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from penstock.log.limits import SHARED_READ_BYTES_MAX, SHARED_READ_BYTES_MIN, SHARED_READS_MAX
+from penstock.log.limits import (
+    SHARED_READ_BYTES_MAX,
+    SHARED_READ_BYTES_MIN,
+    SHARED_READS_AT_ONCE,
+    SHARED_READS_MAX,
+)
 
 MUCH = 1 << 20
 LARGE = b"x" * (SHARED_READ_BYTES_MIN + 1)
@@ -47,12 +52,29 @@ def test_the_third_reader_finds_what_the_second_read(box: Any, reads: Reads) -> 
     first = [fetch(box, offset) for offset in range(3)]
     assert reads.large() == 3
     assert not box.log.segments.active.file.reads
-    assert [fetch(box, offset) for offset in range(3)] == first
-    assert reads.large() == 6
-    for _ in range(4):
+    for _ in range(5):
         assert [fetch(box, offset) for offset in range(3)] == first
     assert reads.large() == 6
     assert [end for _, end in first] == [1, 2, 3]
+
+
+def test_once_there_are_several_readers_the_first_reads_for_all(box: Any, reads: Reads) -> None:
+    for _ in range(3):
+        box.append(LARGE)
+    fetch(box, 0), fetch(box, 0)
+    assert reads.large() == 2
+    for offset in (1, 2):
+        assert fetch(box, offset) == fetch(box, offset)
+    assert reads.large() == 4
+
+
+def test_a_reader_whom_nobody_follows_any_more_keeps_nothing(box: Any) -> None:
+    for _ in range(3 * SHARED_READS_AT_ONCE):
+        box.append(LARGE)
+    fetch(box, 0), fetch(box, 0)
+    for offset in range(1, 3 * SHARED_READS_AT_ONCE):
+        fetch(box, offset)
+    assert len(box.log.segments.active.file.reads) == 1 + SHARED_READS_AT_ONCE
 
 
 def test_what_was_cut_off_and_written_anew_is_read_anew(box: Any) -> None:
@@ -68,11 +90,9 @@ def test_what_was_cut_off_and_written_anew_is_read_anew(box: Any) -> None:
 
 
 def test_only_so_much_is_kept(box: Any) -> None:
-    for _ in range(3 * SHARED_READS_MAX):
+    for offset in range(2 * SHARED_READS_MAX):
         box.append(LARGE)
-    for _ in range(3):
-        for offset in range(3 * SHARED_READS_MAX):
-            fetch(box, offset)
+        fetch(box, offset), fetch(box, offset)
     assert len(box.log.segments.active.file.reads) == SHARED_READS_MAX
 
 
