@@ -64,7 +64,7 @@ class Child:
     ) -> None:
         self._on_event = on_event
         self._failed: dict[str, Any] = {}
-        self._was_stopped = False
+        self._was_stopped = self._has_reported = False
         folder.roll_log()
         read_end, write_end = os.pipe()
         with folder.log_path.open("ab") as log:
@@ -137,6 +137,12 @@ class Child:
         if code < 0:
             name = signal.Signals(-code).name
             return Ending(code, f"the pipeline's process was ended by {name}", Cause.CRASH)
+        if code and not self._has_reported:
+            # The exit code of a pipeline that ran is its own affair; this one never began.
+            sentence = (
+                f"the pipeline's process ended with exit code {code} before Spark had started"
+            )
+            return Ending(code, sentence)
         return Ending(code, was_stopped=self._was_stopped)
 
     def _event(self, line: str) -> None:
@@ -145,6 +151,7 @@ class Child:
         except ValueError:  # cut off, when the child was killed
             return
         kind = event.pop("event")
+        self._has_reported = True
         if kind == words.FAILED:
             self._failed = event
         elif kind == words.STOPPED:

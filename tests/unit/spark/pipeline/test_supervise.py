@@ -147,18 +147,43 @@ def test_a_child_that_is_stopped_before_it_listens(
     assert (code, left.status, notes[-1]) == (0, state.STOPPED, "stopped")
 
 
+def act_as_child(lines: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Children run these lines of Python instead of a pipeline."""
+    program = tmp_path / "child"
+    program.write_text(f"#!{sys.executable}\nimport os, sys\n{lines}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
 def test_a_child_that_is_killed_while_it_reports(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program = tmp_path / "child"
     report = 'os.write(int(sys.argv[3]), b\'{"event": "pro\')'
-    program.write_text(f"#!{sys.executable}\nimport os, sys\n{report}\nos.kill(os.getpid(), 9)\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
+    act_as_child(f"{report}\nos.kill(os.getpid(), 9)", monkeypatch, tmp_path)
     events: list[str] = []
     child = Child(JOB, folder, lambda kind, _: events.append(kind), print)
     assert child.wait(lambda: None).cause is Cause.CRASH
     assert events == []
+
+
+def test_a_child_that_fails_before_it_can_report_has_failed(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    act_as_child("import no_such_module", monkeypatch, tmp_path)
+    ending = Child(JOB, folder, lambda *_: None, print).wait(lambda: None)
+    assert ending.code == 1
+    assert ending.sentence is not None
+    assert "exit code 1 before Spark had started" in ending.sentence
+    assert "no_such_module" in folder.log_path.read_text()
+
+
+def test_the_exit_code_of_a_pipeline_that_ran_is_no_failure(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = 'os.write(int(sys.argv[3]), b\'{"event": "started"}\\n\')'
+    act_as_child(f"{started}\nsys.exit(3)", monkeypatch, tmp_path)
+    ending = Child(JOB, folder, lambda *_: None, print).wait(lambda: None)
+    assert (ending.code, ending.sentence) == (3, None)
 
 
 def test_no_argument_of_the_command_is_kept(
