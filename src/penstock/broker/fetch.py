@@ -204,7 +204,7 @@ class Fetcher:
         records: list[Found] = []
         for look in looks:
             try:
-                records.append(_read(look, nowait=True))
+                records.append(_take(look))
             except BlockingIOError:
                 self.cold_reads += 1
                 self._read_beside(fetch, looks)
@@ -334,22 +334,26 @@ class Fetcher:
         )
 
 
-def _read(look: Look, *, nowait: bool) -> Found:
-    return b"" if look.slice is None else _read_slice(look.slice, nowait=nowait)
+def _take(look: Look) -> Found:
+    """What the page cache has of it; BlockingIOError if that is not all."""
+    try:
+        return b"" if look.slice is None else look.slice.to_send()
+    except (CorruptRecord, StorageError) as e:
+        return e
 
 
 def _read_cold(looks: list[Look]) -> list[Found]:
     """Wait for the disk, which is then asked for what will be wanted next."""
-    found = [_read(look, nowait=False) for look in looks]
+    found = [b"" if look.slice is None else _read_slice(look.slice) for look in looks]
     for look in looks:
         if look.slice is not None:
             look.slice.read_ahead()
     return found
 
 
-def _read_slice(wanted: LogSlice, *, nowait: bool = False) -> Found:
+def _read_slice(wanted: LogSlice) -> Found:
     try:
-        return wanted.read(nowait=nowait)
+        return wanted.read()
     except (CorruptRecord, StorageError) as e:
         return e
 

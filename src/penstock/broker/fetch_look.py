@@ -183,7 +183,7 @@ class Looker:
                     wanted.attach(partition)
             if look.slice is not None:
                 found += look.slice.size
-                room -= look.slice.size
+                room -= look.slice.room
             elif context.incremental and look.quiet:
                 session.dirty.pop(wanted, None)
                 continue

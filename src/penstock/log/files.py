@@ -12,19 +12,24 @@ outside it. A file that is closed while pinned is closed by its last unpin.
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
+from time import monotonic
 
-from penstock.log.limits import OPEN_FILES_MAX
+from penstock.log.limits import FRESH_S, OPEN_FILES_MAX
 from penstock.log.shared_reads import SharedReads
 
 logger = logging.getLogger("penstock.log")
 
 TMP_SUFFIX = ".tmp"
 """Ends the name of a file that is being written and not yet put in its place."""
+
+
+_NEVER = (0, float("-inf"))
 
 
 class FileCache:
@@ -69,6 +74,7 @@ class LogFile:
     __slots__ = (
         "_cache",
         "_doomed",
+        "_marks",
         "ahead_to",
         "fd",
         "path",
@@ -90,6 +96,8 @@ class LogFile:
         """How far the page cache was asked to read ahead; 0 until someone reads what it lacks."""
         self.shares = 0
         """How many more reads are kept for others that have not asked yet (`SharedReads`)."""
+        self._marks = (_NEVER, _NEVER)
+        """Two positions, the older first: what lies behind was written at that time or later."""
         self._doomed = False
         self._cache = cache
         self.reads = cache.reads
@@ -106,6 +114,32 @@ class LogFile:
                 self.pins += 1
             self.used = True
             return self.fd
+
+    def wrote(self, start: int) -> None:
+        """What lies behind `start` was written just now."""
+        now_s, last = monotonic(), self._marks[1]
+        if now_s - last[1] > FRESH_S / 2:
+            self._marks = (last, (start, now_s))
+
+    def is_fresh(self, position: int) -> bool:
+        """Whether all that lies behind `position` was surely written in the last `FRESH_S`."""
+        since_s = monotonic() - FRESH_S
+        (early, early_s), (late, late_s) = self._marks
+        return (position >= late and late_s >= since_s) or (
+            position >= early and early_s >= since_s
+        )
+
+    def view(self, position: int, size: int) -> memoryview:
+        """What lies there, as the page cache has it, for the kernel to copy; the file is pinned.
+
+        Nobody else may look at it: a page that cannot be read any more would end the process, while
+        the kernel tells who sends it (EFAULT). OSError or ValueError when it cannot be mapped.
+        """
+        before = position % mmap.ALLOCATIONGRANULARITY
+        pages = mmap.mmap(
+            self.fd, before + size, mmap.MAP_SHARED, mmap.PROT_READ, offset=position - before
+        )
+        return memoryview(pages)[before:]
 
     def unpin(self) -> None:
         with self._cache.lock:

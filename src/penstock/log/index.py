@@ -218,6 +218,13 @@ class OffsetIndex(_Index):
         i = bisect_left(self._positions, position)
         return self.base_offset + self._offsets[i] if i < self.entries else None
 
+    def floor_position(self, position: int) -> int:
+        """The last beginning of a batch at or before `position` that an entry tells of; else 0."""
+        if not self._loaded:
+            self.load()
+        i = bisect_right(self._positions, position)
+        return self._positions[i - 1] if i else 0
+
     def last_entry(self) -> tuple[int, int]:
         """(offset, position) of the last entry; (base offset, 0) when there is none."""
         if not self._loaded:

@@ -411,16 +411,19 @@ class Log:
             if up_to_offset < segments.end_of(i, end):
                 bound = segment.find(up_to_offset)
                 limit = bound.position if bound is not None else limit
-            size = limit - found.position
-            if size > max_bytes:
-                size = max(max_bytes, min(found.size, size)) if min_one else max_bytes
+            room = limit - found.position
+            if room > max_bytes:
+                room = max(max_bytes, min(found.size, room)) if min_one else max_bytes
+            unread = segment.unread_size(found, room, limit)
             return LogSlice(
                 segment.file,
                 found.position,
-                size,
+                unread or room,
                 found.base_offset,
                 found.base_offset,
                 self._on_corrupt,
+                room=room,
+                fresh=unread > 0,
             )
         return None
 

@@ -26,6 +26,7 @@ from penstock.log.limits import (
     JOIN_BYTES_PER_BUFFER_MAX,
     SCAN_CHUNK_BYTES,
     TAIL_BYTES_MAX,
+    UNREAD_BYTES_MIN,
 )
 from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, parse_header
 
@@ -246,6 +247,7 @@ class LogSegment:
             raise
         finally:
             file.unpin()
+        file.wrote(start)
         self.hint_offset, self.hint_position = first_offset, start
         self._account(batches, start, interval)
 
@@ -420,6 +422,17 @@ class LogSegment:
                 return BatchPosition(position, length + LOG_OVERHEAD, base, base + delta)
             position += length + LOG_OVERHEAD
         return None
+
+    def unread_size(self, first: BatchPosition, room: int, limit: int) -> int:
+        """How many of the `room` bytes from `first` on, which may go on up to `limit`, can be sent
+        unread: whole batches that were written just now. 0 if they have to be read.
+        """
+        position = first.position
+        if room < UNREAD_BYTES_MIN or not self.file.is_fresh(position):
+            return 0
+        if position + room < limit:
+            room = self.offset_index.floor_position(position + room) - position
+        return room if room >= max(first.size, UNREAD_BYTES_MIN) else 0
 
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
         """The headers of all batches from the batch boundary `position` on."""

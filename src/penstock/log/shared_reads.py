@@ -58,6 +58,21 @@ class SharedReads:
                 key[0].shares = SHARED_READS_AT_ONCE
             return found
 
+    def is_shared(self, key: Key) -> bool:
+        """Whether others read there too, so that it is worth to be read and kept."""
+        if not SHARED_READ_BYTES_MIN <= key[2] <= SHARED_READ_BYTES_MAX:
+            return False
+        with self._lock:
+            if key[0].shares or key in self._asked or key in self._kept:
+                return True
+            self._ask(key)
+            return False
+
+    def _ask(self, key: Key) -> None:
+        self._asked[key] = None
+        if len(self._asked) > SHARED_READS_ASKED_MAX:
+            self._asked.popitem(last=False)
+
     def put(self, key: Key, read: Checked) -> None:
         """Someone has read this: it is kept if others have asked for it, or will."""
         if not SHARED_READ_BYTES_MIN <= key[2] <= SHARED_READ_BYTES_MAX:
@@ -70,9 +85,7 @@ class SharedReads:
             elif file.shares:
                 file.shares -= 1
             else:
-                self._asked[key] = None
-                if len(self._asked) > SHARED_READS_ASKED_MAX:
-                    self._asked.popitem(last=False)
+                self._ask(key)
                 return
             self._kept[key] = read
             if len(self._kept) > SHARED_READS_MAX:

@@ -1,8 +1,9 @@
 """A stretch of a segment that is ready to be read: the fetch path.
 
 `LogSlice.read` may run in any thread. It checks the CRC of every whole batch, so that damaged data
-is reported and never served; a batch that the slice cuts off is left out. For `sendfile` the place
-of the bytes is public (`file`, `position`, `size`); who sends them unread gives up the check.
+is reported and never served; a batch that the slice cuts off is left out. A slice that is `fresh`
+holds whole batches that were checked and written a moment ago: it can go from the page cache to a
+socket unread (`to_send`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ _PROBE = bytearray(1)
 class LogSlice:
     """`size` bytes of batches that begin at a batch boundary."""
 
-    __slots__ = ("_data", "_on_corrupt", "base_offset", "end_offset", "file", "position", "size")
+    __slots__ = (
+        "_data",
+        "_on_corrupt",
+        "base_offset",
+        "end_offset",
+        "file",
+        "fresh",
+        "position",
+        "room",
+        "size",
+    )
 
     def __init__(
         self,
@@ -39,6 +50,9 @@ class LogSlice:
         end_offset: int,
         on_corrupt: Callable[[CorruptRecord], None],
         data: bytes | None = None,
+        *,
+        room: int = 0,
+        fresh: bool = False,
     ) -> None:
         """`data` is what was written there a moment ago; its CRCs were checked when it came in."""
         self.file = file
@@ -48,8 +62,30 @@ class LogSlice:
         """The base offset of the first batch, which may lie below the offset that was asked for."""
         self.end_offset = end_offset
         """Once it has been read: the offset after its last whole batch."""
+        self.room = room or size
+        """What it takes of a request's room: as much as if it had been cut off within a batch."""
+        self.fresh = fresh
         self._on_corrupt = on_corrupt
         self._data = data
+
+    def to_send(self) -> bytes | memoryview:
+        """Like `read` without waiting, for who sends it without looking at it: what is `fresh` is
+        a view of the page cache (`LogFile.view`), unless several readers ask for it.
+        """
+        file = self.file
+        if not self.fresh or file.reads.is_shared((file, self.position, self.size)):
+            return self.read(nowait=True)
+        try:
+            fd = file.pin()
+            try:
+                self._probe(fd)
+                return file.view(self.position, self.size)
+            finally:
+                file.unpin()
+        except BlockingIOError:
+            raise
+        except (OSError, ValueError):  # no mapping here, or the file is too short: `read` tells
+            return self.read(nowait=True)
 
     def read(self, *, nowait: bool = False) -> bytes | memoryview:
         """The whole batches of the slice, each with a good CRC; else `CorruptRecord` says where.

@@ -1,0 +1,138 @@
+"""Consumers that keep up get what was just written as it lies in the page cache, unread."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import ErrorCode
+from penstock.log import files
+from penstock.log.limits import FRESH_S
+from support.batches import batch, heads
+from support.raw import Closed
+from unit.broker.rig import Peer, running
+from unit.net.served import run
+
+BATCH_BYTES = 200_000
+HUGE = 32 * 1024 * 1024
+"""More than a socket takes at once."""
+
+
+class Mapped:
+    """Counts the stretches that are sent unread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        real = mmap.mmap
+
+        def counted(*args: Any, **kwargs: Any) -> mmap.mmap:
+            self.times += 1
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(mmap, "mmap", counted)
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> Mapped:
+    return Mapped(monkeypatch)
+
+
+async def filled(peer: Peer, topic: Any, count: int) -> list[bytes]:
+    """Batches of random bytes, and what of them a log holds unchanged."""
+    made = [batch([os.urandom(BATCH_BYTES)]) for _ in range(count)]
+    for data in made:
+        assert (await peer.produce(topic, data)).error_code == 0
+    return [data[16:] for data in made]
+
+
+def bodies(records: bytes) -> list[bytes]:
+    """The batches, each without what the broker writes into its head."""
+    view, found = bytes(records), []
+    while view:
+        end = 12 + int.from_bytes(view[8:12], "big")
+        found.append(view[16:end])
+        view = view[end:]
+    return found
+
+
+def test_what_is_fresh_is_sent_unread_and_what_is_older_is_read(
+    tmp_path: Path, mapped: Mapped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            topic, peer = await rig.topic(), await rig.peer()
+            made = await filled(peer, topic, 8)
+            unread = (await peer.fetch(topic, 1)).records
+            assert bodies(unread) == made[1 : 1 + len(heads(unread))]
+            assert len(heads(unread)) > 3
+            assert mapped.times == 1
+            later = time.monotonic() + FRESH_S + 1
+            monkeypatch.setattr(files, "monotonic", lambda: later)
+            assert bodies((await peer.fetch(topic, 1)).records) == bodies(unread)
+            assert mapped.times == 1
+
+    run(test)
+
+
+def test_damage_is_found_once_it_is_no_longer_fresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            topic, peer = await rig.topic(), await rig.peer()
+            await filled(peer, topic, 3)
+            fd = os.open(tmp_path / "t-0" / f"{0:020d}.log", os.O_RDWR)
+            os.pwrite(fd, b"damage", BATCH_BYTES // 2)
+            os.close(fd)
+            later = time.monotonic() + FRESH_S + 1
+            monkeypatch.setattr(files, "monotonic", lambda: later)
+            assert (await peer.fetch(topic)).error_code == ErrorCode.CORRUPT_MESSAGE
+
+    run(test)
+
+
+def test_a_slow_reader_gets_all_of_it_and_holds_nobody_up(tmp_path: Path, mapped: Mapped) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            topic, peer, slow = await rig.topic(), await rig.peer(), await rig.peer()
+            made = await filled(peer, topic, HUGE // BATCH_BYTES)
+            slow._writer.transport.pause_reading()  # type: ignore[attr-defined]
+            asked = asyncio.create_task(
+                slow.fetch(topic, 0, partition_max_bytes=HUGE, max_bytes=HUGE)
+            )
+            await asyncio.sleep(0.1)
+            assert bodies((await peer.fetch(topic, 5)).records)[0] == made[5]
+            slow._writer.transport.resume_reading()  # type: ignore[attr-defined]
+            came = bodies((await asked).records)
+            assert came == made[: len(came)]
+            assert len(came) > len(made) // 2
+            assert mapped.times == 2
+
+    run(test)
+
+
+def test_a_file_that_is_cut_off_under_a_slow_reader_ends_its_connection_only(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            topic, peer, slow = await rig.topic(), await rig.peer(), await rig.peer()
+            await filled(peer, topic, HUGE // BATCH_BYTES)
+            slow._writer.transport.pause_reading()  # type: ignore[attr-defined]
+            asked = asyncio.create_task(
+                slow.fetch(topic, 0, partition_max_bytes=HUGE, max_bytes=HUGE)
+            )
+            await asyncio.sleep(0.1)
+            os.truncate(tmp_path / "t-0" / f"{0:020d}.log", 10 * BATCH_BYTES)
+            slow._writer.transport.resume_reading()  # type: ignore[attr-defined]
+            with pytest.raises(Closed):
+                await asked
+            assert (await peer.fetch(topic, 0, partition_max_bytes=1)).error_code == 0
+
+    run(test)

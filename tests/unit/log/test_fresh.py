@@ -1,0 +1,194 @@
+"""What was written a moment ago can be sent unread: whole batches, and nothing that is older."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.log import files
+from penstock.log.limits import FRESH_S, UNREAD_BYTES_MIN
+from unit.log.conftest import LogBox
+
+LARGE = b"x" * UNREAD_BYTES_MIN
+
+
+class Watch:
+    """The time that files are written at."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    watch = Watch()
+    monkeypatch.setattr(files, "monotonic", watch)
+    return watch
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what was mapped."""
+    sizes: list[int] = []
+    real = mmap.mmap
+
+    def noted(fd: int, size: int, *how: int, **more: int) -> mmap.mmap:
+        sizes.append(size)
+        return real(fd, size, *how, **more)
+
+    monkeypatch.setattr(mmap, "mmap", noted)
+    return sizes
+
+
+def read(box: Any, offset: int, max_bytes: int = 1 << 20) -> Any:
+    return box.log.read(offset, max_bytes, up_to_offset=box.log.log_end_offset)
+
+
+def sent(piece: Any) -> bytes:
+    """What arrives at the other end of a socket."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        view, arrived = memoryview(piece.to_send()), b""
+        ours.setblocking(False)
+        while len(arrived) < len(view):
+            took = ours.send(view[len(arrived) :])
+            while took:
+                data = theirs.recv(took)
+                arrived, took = arrived + data, took - len(data)
+        return arrived
+
+
+def test_what_was_just_written_goes_out_as_it_would_be_read(box: Any) -> None:
+    for _ in range(3):
+        box.append(LARGE)
+    piece = read(box, 1)
+    assert piece.fresh
+    assert sent(piece) == bytes(piece.read())
+    assert piece.end_offset == 3
+
+
+def test_the_age_of_what_is_sent_unread_has_a_limit(box: Any, watch: Watch) -> None:
+    for _ in range(4):
+        box.append(LARGE)
+        watch.now_s += FRESH_S / 2 + 0.1
+    # The last was written so long ago; the one before it twice that, and so on.
+    assert [read(box, offset, 1).fresh for offset in range(4)] == [False, False, False, True]
+    watch.now_s += FRESH_S / 2
+    assert not read(box, 3, 1).fresh
+
+
+def test_what_is_written_all_the_time_is_always_sent_unread(box: Any, watch: Watch) -> None:
+    for offset in range(100):
+        box.append(LARGE)
+        assert read(box, offset).fresh
+        watch.now_s += FRESH_S / 7
+
+
+def test_after_a_restart_everything_is_read(box: Any) -> None:
+    box.append(LARGE)
+    box.log = box.reopen_clean()
+    assert not read(box, 0).fresh
+
+
+def test_small_pieces_are_read(box: Any) -> None:
+    for _ in range(3):
+        box.append(b"small")
+    assert not read(box, 0).fresh
+
+
+def test_a_batch_that_has_no_room_uses_it_up(box: Any) -> None:
+    for _ in range(3):
+        box.append(LARGE * 2)
+    size = read(box, 0, 1).size
+    piece = read(box, 0, 2 * size + 100)
+    assert piece.fresh
+    assert (piece.size, piece.room) == (2 * size, 2 * size + 100)
+
+
+def test_a_file_that_was_cut_off_meanwhile_ends_no_process(box: Any) -> None:
+    box.append(LARGE)
+    piece = read(box, 0)
+    view = piece.to_send()
+    os.truncate(piece.file.path, 1_000)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(OSError, match="Bad address"):
+        ours.send(view[5_000:])
+
+
+def test_where_files_cannot_be_mapped_they_are_read(
+    box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_such_device(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENODEV, "no such device")
+
+    box.append(LARGE)
+    piece = read(box, 0)
+    monkeypatch.setattr(mmap, "mmap", no_such_device)
+    assert sent(piece) == bytes(piece.read())
+
+
+def test_what_several_readers_ask_for_is_read_and_kept(box: Any, mapped: list[int]) -> None:
+    box.append(LARGE)
+    pieces = [read(box, 0) for _ in range(4)]
+    assert len({bytes(piece.to_send()) for piece in pieces}) == 1
+    assert (len(mapped), len(pieces[0].file.reads)) == (1, 1)
+
+
+def test_what_the_page_cache_lacks_is_not_waited_for(
+    box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacks(*args: Any) -> int:
+        raise BlockingIOError
+
+    box.append(LARGE)
+    piece = read(box, 0)
+    monkeypatch.setattr(os, "preadv", lacks)
+    with pytest.raises(BlockingIOError):
+        piece.to_send()
+
+
+def test_what_was_cut_off_and_written_anew_is_sent_anew(box: Any) -> None:
+    box.append(LARGE)
+    box.append(LARGE)
+    box.log.truncate_to(1)
+    box.append(LARGE[:-1] + b"y")
+    piece = read(box, 1)
+    assert piece.fresh
+    assert sent(piece) == bytes(piece.read())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from([10, 1_000, 5_000, 30_000, 100_000, 300_000]), min_size=1),
+    offset=st.integers(0, 30),
+    max_bytes=st.integers(1, 700_000),
+    behind=st.integers(0, 3),
+)
+def test_a_fresh_piece_is_whole_batches(
+    sizes: list[int], offset: int, max_bytes: int, behind: int
+) -> None:
+    with LogBox.home() as home:
+        box = LogBox(Path(home))
+        for size in sizes:
+            box.append(b"x" * size)
+        end = max(1, len(sizes) - behind)
+        piece = box.log.read(min(offset, end - 1), max_bytes, up_to_offset=end)
+        assert piece is not None
+        data = bytes(piece.read())
+        assert piece.size <= piece.room
+        assert len(data) <= piece.size
+        if piece.fresh:
+            assert len(data) == piece.size
+            assert sent(piece) == data
+        box.log.close()
