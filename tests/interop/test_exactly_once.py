@@ -22,6 +22,7 @@ import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Message, TopicPartition
 
+from penstock.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest
 from support import postgres
 from support.helpers import TopicMaker, admin, consumer, producer
@@ -99,17 +100,37 @@ def count(values: dict[str, list[str]]) -> int:
     return sum(map(len, values.values()))
 
 
+def has_written(client: RawClient, target: str, producer_id: int) -> bool:
+    """Whether the producer's open transaction has records in the topic."""
+    asked = TopicRequest(name=target, partition_indexes=list(range(PARTITIONS)))
+    [found] = client.call(DescribeProducersRequest(topics=[asked]), 0).topics
+    return any(
+        state.producer_id == producer_id and state.current_txn_start_offset >= 0
+        for partition in found.partitions
+        for state in partition.active_producers
+    )
+
+
 def signal_in_transaction(
-    node: BrokerProcess, worker: subprocess.Popen[bytes], name: str, feed: Feed, number: int
+    node: BrokerProcess,
+    worker: subprocess.Popen[bytes],
+    name: str,
+    feed: Feed,
+    number: int,
+    written_to: str | None = None,
 ) -> None:
-    """Sends a signal while the worker has a transaction open, or is about to end it."""
+    """Sends a signal while the worker has a transaction open, or is about to end it; with
+    `written_to`, one that has written to that topic.
+    """
     request = DescribeTransactionsRequest(transactional_ids=[name])
     with RawClient(node.host, node.port) as client:
 
         def is_open() -> bool:
             feed.send(20)
             [found] = client.call(request, 0).transaction_states
-            return bool(found.transaction_state == "Ongoing")
+            return bool(found.transaction_state == "Ongoing") and (
+                written_to is None or has_written(client, written_to, found.producer_id)
+            )
 
         eventually(is_open, seconds=END_SECONDS_MAX, every=0.01)
     worker.send_signal(number)
@@ -141,7 +162,8 @@ def test_exactly_once_while_workers_are_killed(
     workers = {name: worker(name) for name in names}
     for i in range(KILLS):
         victim = names[i % 2]
-        signal_in_transaction(group_node, workers[victim], victim, feed, signal.SIGKILL)
+        written_to = target if i % 4 >= 2 else None  # each of the two is struck in both ways
+        signal_in_transaction(group_node, workers[victim], victim, feed, signal.SIGKILL, written_to)
         workers[victim].wait()
         workers[victim] = worker(victim)
     assert_exactly_once(group_node, feed, target)
