@@ -27,3 +27,6 @@ class LogEnvironment:
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS_DEFAULT
     on_fsync_failed: Callable[[], None] = lambda: None
     """Told when something that was written may be lost although the process goes on."""
+
+    def __post_init__(self) -> None:
+        self.files.clock = self.clock

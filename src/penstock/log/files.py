@@ -18,8 +18,8 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
-from time import monotonic
 
+from penstock.base.clock import Clock, SystemClock
 from penstock.log.limits import FRESH_S, OPEN_FILES_MAX
 from penstock.log.shared_reads import SharedReads
 
@@ -35,13 +35,14 @@ _NEVER = (0, float("-inf"))
 class FileCache:
     """The open descriptors of all segments of a data directory."""
 
-    __slots__ = ("_open", "limit", "lock", "reads")
+    __slots__ = ("_open", "clock", "limit", "lock", "reads")
 
     def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
         self.limit = limit
         self.lock = Lock()
         self._open: OrderedDict[LogFile, None] = OrderedDict()
         self.reads = SharedReads()
+        self.clock: Clock = SystemClock()
 
     @property
     def opened(self) -> int:
@@ -117,13 +118,13 @@ class LogFile:
 
     def wrote(self, start: int) -> None:
         """What lies behind `start` was written just now."""
-        now_s, last = monotonic(), self._marks[1]
+        now_s, last = self._cache.clock.monotonic(), self._marks[1]
         if now_s - last[1] > FRESH_S / 2:
             self._marks = (last, (start, now_s))
 
     def is_fresh(self, position: int) -> bool:
         """Whether all that lies behind `position` was surely written in the last `FRESH_S`."""
-        since_s = monotonic() - FRESH_S
+        since_s = self._cache.clock.monotonic() - FRESH_S
         (early, early_s), (late, late_s) = self._marks
         return (position >= late and late_s >= since_s) or (
             position >= early and early_s >= since_s

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.base.clock import SystemClock
 from penstock.base.errors import ErrorCode
-from penstock.log import files
 from penstock.log.limits import FRESH_S
 from support.batches import batch, heads
+from support.calls import RawTopic
 from support.raw import Closed
-from unit.broker.rig import Peer, running
+from unit.broker.rig import Peer, Rig, running
 from unit.net.served import run
 
 BATCH_BYTES = 200_000
@@ -61,8 +61,19 @@ def bodies(records: bytes) -> list[bytes]:
     return found
 
 
+class Later(SystemClock):
+    """The time when what was written until now is no longer fresh."""
+
+    def monotonic(self) -> float:
+        return super().monotonic() + FRESH_S + 1
+
+
+def grow_old(rig: Rig, topic: RawTopic) -> None:
+    rig.partition(topic).log.segments.active.file._cache.clock = Later()
+
+
 def test_what_is_fresh_is_sent_unread_and_what_is_older_is_read(
-    tmp_path: Path, mapped: Mapped, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mapped: Mapped
 ) -> None:
     async def test() -> None:
         async with running(tmp_path) as rig:
@@ -72,17 +83,14 @@ def test_what_is_fresh_is_sent_unread_and_what_is_older_is_read(
             assert bodies(unread) == made[1 : 1 + len(heads(unread))]
             assert len(heads(unread)) > 3
             assert mapped.times == 1
-            later = time.monotonic() + FRESH_S + 1
-            monkeypatch.setattr(files, "monotonic", lambda: later)
+            grow_old(rig, topic)
             assert bodies((await peer.fetch(topic, 1)).records) == bodies(unread)
             assert mapped.times == 1
 
     run(test)
 
 
-def test_damage_is_found_once_it_is_no_longer_fresh(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damage_is_found_once_it_is_no_longer_fresh(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path) as rig:
             topic, peer = await rig.topic(), await rig.peer()
@@ -90,8 +98,7 @@ def test_damage_is_found_once_it_is_no_longer_fresh(
             fd = os.open(tmp_path / "t-0" / f"{0:020d}.log", os.O_RDWR)
             os.pwrite(fd, b"damage", BATCH_BYTES // 2)
             os.close(fd)
-            later = time.monotonic() + FRESH_S + 1
-            monkeypatch.setattr(files, "monotonic", lambda: later)
+            grow_old(rig, topic)
             assert (await peer.fetch(topic)).error_code == ErrorCode.CORRUPT_MESSAGE
 
     run(test)

@@ -13,28 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log import files
 from penstock.log.limits import FRESH_S, UNREAD_BYTES_MIN
 from unit.log.conftest import LogBox
 
 LARGE = b"x" * UNREAD_BYTES_MIN
-
-
-class Watch:
-    """The time that files are written at."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    watch = Watch()
-    monkeypatch.setattr(files, "monotonic", watch)
-    return watch
 
 
 @pytest.fixture
@@ -78,21 +60,21 @@ def test_what_was_just_written_goes_out_as_it_would_be_read(box: Any) -> None:
     assert piece.end_offset == 3
 
 
-def test_the_age_of_what_is_sent_unread_has_a_limit(box: Any, watch: Watch) -> None:
+def test_the_age_of_what_is_sent_unread_has_a_limit(box: Any) -> None:
     for _ in range(4):
         box.append(LARGE)
-        watch.now_s += FRESH_S / 2 + 0.1
+        box.clock.ms += round(FRESH_S * 500) + 100
     # The last was written so long ago; the one before it twice that, and so on.
     assert [read(box, offset, 1).fresh for offset in range(4)] == [False, False, False, True]
-    watch.now_s += FRESH_S / 2
+    box.clock.ms += round(FRESH_S * 500)
     assert not read(box, 3, 1).fresh
 
 
-def test_what_is_written_all_the_time_is_always_sent_unread(box: Any, watch: Watch) -> None:
+def test_what_is_written_all_the_time_is_always_sent_unread(box: Any) -> None:
     for offset in range(100):
         box.append(LARGE)
         assert read(box, offset).fresh
-        watch.now_s += FRESH_S / 7
+        box.clock.ms += round(FRESH_S * 1000 / 7)
 
 
 def test_after_a_restart_everything_is_read(box: Any) -> None:
