@@ -29,7 +29,7 @@ from penstock.client.errors import (
     PeerTimedOut,
     PeerUnreachable,
 )
-from penstock.net.connection import LARGE_FRAME_BYTES, LargeFrame
+from penstock.net.large_frames import LARGE_FRAME_BYTES, LargeFrames
 from penstock.wire.apis import APIS, ApiKey, request_header_version, response_header_version
 from penstock.wire.decoders import skip_tags
 from penstock.wire.errors import WireError
@@ -285,10 +285,10 @@ class PeerConnection(asyncio.Protocol):
             self._maybe_receive_directly()
 
     def _maybe_receive_directly(self) -> None:
-        if self._have >= LARGE_FRAME_BYTES and self._need - self._have >= LARGE_FRAME_BYTES:
+        if self._have >= LARGE_FRAME_BYTES:
             beginning = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
             self._chunks.clear()
-            self._switch_protocol(LargeFrame(self, beginning, self._need))
+            self._switch_protocol(LargeFrames(self, beginning, self._need, RESPONSE_BYTES_MAX))
 
     def _switch_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         if self._transport is not None and not self.closed:
@@ -297,10 +297,16 @@ class PeerConnection(asyncio.Protocol):
             self._transport.set_protocol(protocol)
             self._transport.resume_reading()
 
+    def large_frame_begun(self, size: int) -> None:
+        """Nothing is to be done before it is whole."""
+
     def large_frame_arrived(self, frame: memoryview) -> None:
-        """The whole of a large frame, length included, lies in `frame`."""
+        if not self.closed:
+            self._answered(frame)
+
+    def large_frames_ended(self, rest: bytes) -> None:
         self._switch_protocol(self)
-        self._answered(frame[_LENGTH_SIZE:])
+        self.data_received(rest)
 
     def touch(self) -> None:
         """A part of a large answer has arrived."""

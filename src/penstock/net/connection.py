@@ -24,7 +24,9 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from penstock.net.large_frames import LARGE_FRAME_BYTES, LargeFrames
 
 if TYPE_CHECKING:
     from penstock.net.server import Server
@@ -37,10 +39,6 @@ WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
 
 UNANSWERED_PRODUCES_MAX = 64
 WAITING_BYTES_MAX = 16 * 1024 * 1024
-LARGE_FRAME_BYTES = 64 * 1024
-"""A frame of which so much has arrived, and as much is to come, is received into its own buffer."""
-LARGE_FRAME_GROWTH = 16
-"""Memory is taken for so many times what has really arrived, never for what is only announced."""
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_SIZE = 4
@@ -107,54 +105,6 @@ class Exchange:
             connection.drain()
 
 
-class FrameOwner(Protocol):
-    """A connection that hands over to a `LargeFrame` and gets its frame from it."""
-
-    def touch(self) -> None: ...
-    def large_frame_arrived(self, frame: memoryview) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-
-
-class LargeFrame(asyncio.BufferedProtocol):
-    """Stands in for the connection while a large frame arrives, which saves copying it twice."""
-
-    __slots__ = ("_connection", "_have", "_need", "_view")
-
-    def __init__(self, connection: FrameOwner, beginning: bytes, need: int) -> None:
-        self._connection = connection
-        self._need = need
-        self._have = len(beginning)
-        self._view = memoryview(beginning)
-        self._grow()
-
-    def _grow(self) -> None:
-        beginning = self._view[: self._have]
-        self._view = memoryview(bytearray(min(self._need, LARGE_FRAME_GROWTH * self._have)))
-        self._view[: self._have] = beginning
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._view[self._have :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._have += nbytes
-        self._connection.touch()
-        if self._have == self._need:
-            self._connection.large_frame_arrived(self._view)
-        elif self._have == len(self._view):
-            self._grow()
-
-    def pause_writing(self) -> None:
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._connection.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connection.connection_lost(exc)
-
-
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_chunks",
@@ -183,7 +133,7 @@ class Connection(asyncio.Protocol):
         self._chunks: list[bytes] = []  # the beginning of a frame that is still arriving
         self._have = 0  # bytes in _chunks
         self._taken = 0  # of the node's request memory, for the frame that is arriving
-        self._need = 0  # bytes that _chunks must hold before there is something to do
+        self._need = 0  # bytes that it must have before there is something to do
         self._waiting: deque[tuple[memoryview, int]] = deque()
         self._waiting_bytes = 0
         self.pending: deque[Exchange] = deque()
@@ -286,35 +236,49 @@ class Connection(asyncio.Protocol):
     def _keep_arriving(self, rest: bytes, need: int) -> None:
         self._chunks.append(rest)
         self._have = len(rest)
+        self._take_memory(need)
+        self._maybe_receive_directly()
+
+    def _take_memory(self, need: int) -> None:
+        """Account for a frame that has begun to arrive, or wait until there is room for it."""
         self._need = need
         memory = self._server.memory
+        if self._memory_full:
+            return  # it waits already, and a transport may deliver a little after it was paused
         if memory.full:
             self._memory_full = True
             memory.when_free(self._memory_free)
         else:
             self._taken = need
             memory.take(need)
-            self._maybe_receive_directly()
-
-    def _maybe_receive_directly(self) -> None:
-        if self._have >= LARGE_FRAME_BYTES and self._need - self._have >= LARGE_FRAME_BYTES:
-            beginning = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-            self._chunks = [b""]  # the frame is still arriving, but no longer here
-            self._switch_protocol(LargeFrame(self, beginning, self._need))
 
     def _memory_free(self) -> None:
         self._memory_full = False
-        if self._chunks:
+        if self._need:
             self._taken = self._need
             self._server.memory.take(self._need)
         self._regulate_reading()
 
-    def large_frame_arrived(self, frame: memoryview) -> None:
-        """The whole of a large frame, length included, lies in `frame`."""
-        self._switch_protocol(self)
-        self._drop_arriving()
-        self._arrived(frame[_LENGTH_SIZE:], monotonic_ns())
+    def _maybe_receive_directly(self) -> None:
+        if self._have >= LARGE_FRAME_BYTES:
+            beginning = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+            self._chunks.clear()
+            frame_bytes_max = self._server.request_bytes_max
+            self._switch_protocol(LargeFrames(self, beginning, self._need, frame_bytes_max))
+
+    def large_frame_begun(self, size: int) -> None:
+        self._take_memory(size)
         self._regulate_reading()
+
+    def large_frame_arrived(self, frame: memoryview) -> None:
+        self._drop_arriving()
+        if not self.closing:
+            self._arrived(frame, monotonic_ns())
+            self._regulate_reading()
+
+    def large_frames_ended(self, rest: bytes) -> None:
+        self._switch_protocol(self)
+        self.data_received(rest)
 
     def _switch_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         transport = self._transport
@@ -327,6 +291,7 @@ class Connection(asyncio.Protocol):
 
     def _drop_arriving(self) -> None:
         self._chunks.clear()
+        self._need = 0
         if self._taken:
             taken, self._taken = self._taken, 0
             self._server.memory.give_back(taken)

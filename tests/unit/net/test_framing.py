@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from penstock.net.connection import LARGE_FRAME_BYTES
+from penstock.net.large_frames import LARGE_FRAME_BYTES
 from unit.net.served import Served, answer, frame, run, served, settled, until
 
 LIMIT = 1000

@@ -1,0 +1,188 @@
+"""Large frames are received where they stay; whoever owns the connection gets them as they came."""
+
+from __future__ import annotations
+
+import struct
+from random import Random
+
+import pytest
+
+from penstock.net.large_frames import (
+    BEGINNING_BYTES_MAX,
+    GROWTH,
+    LARGE_FRAME_BYTES,
+    LargeFrames,
+)
+from unit.net.served import frame, run, served, settled, until
+
+FRAME_BYTES_MAX = 8 * 1024 * 1024
+
+
+def with_length(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+class Owner:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.frames: list[bytes] = []
+        self.rest: bytes | None = None
+        self.touched = 0
+
+    def touch(self) -> None:
+        self.touched += 1
+
+    def large_frame_begun(self, size: int) -> None:
+        self.begun.append(size)
+
+    def large_frame_arrived(self, frame: memoryview) -> None:
+        self.frames.append(bytes(frame))
+
+    def large_frames_ended(self, rest: bytes) -> None:
+        self.rest = rest
+
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+
+class Stream:
+    """What a transport does: it asks for a buffer and puts into it what has come."""
+
+    def __init__(self, first: bytes) -> None:
+        self.owner = Owner()
+        self.largest = 0
+        beginning = first[:LARGE_FRAME_BYTES]
+        self.frames = LargeFrames(self.owner, beginning, len(first), FRAME_BYTES_MAX)
+        self.receive(first[LARGE_FRAME_BYTES:])
+
+    def receive(self, data: bytes, step: int = FRAME_BYTES_MAX) -> bytes:
+        """What is left of `data` when the owner was told to go on by itself."""
+        while data and self.owner.rest is None:
+            buffer = self.frames.get_buffer(-1)
+            assert buffer, "a transport takes an empty buffer for an end"
+            self.largest = max(self.largest, len(buffer))
+            n = min(len(buffer), len(data), step)
+            buffer[:n] = data[:n]
+            self.frames.buffer_updated(n)
+            data = data[n:]
+        return data
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_frames_of_any_size_in_reads_of_any_size(seed: int) -> None:
+    rng = Random(seed)
+
+    def some_size() -> int:
+        large = rng.choice((LARGE_FRAME_BYTES, 100_000, 264_000, BEGINNING_BYTES_MAX, 3_000_000))
+        return large + rng.randrange(20)
+
+    bodies = [rng.randbytes(some_size()) for _ in range(rng.randrange(2, 9))]
+    small = with_length(b"small")
+    stream = Stream(with_length(bodies[0]))
+    data = b"".join(map(with_length, bodies[1:])) + small + b"what follows"
+    left = b""
+    while data and stream.owner.rest is None:
+        step = rng.choice((1, 3, 5, 4_000, 70_000, 300_000, 2_000_000))
+        left = stream.receive(data[:step], step)
+        data = data[step:]
+    assert stream.owner.frames == bodies
+    assert stream.owner.rest is not None
+    assert stream.owner.rest + left + data == small + b"what follows"
+
+
+@pytest.mark.parametrize("size", [-1, 0, LARGE_FRAME_BYTES - 1, FRAME_BYTES_MAX + 1, 2**31 - 1])
+def test_what_is_no_large_frame_goes_back_to_the_connection(size: int) -> None:
+    stream = Stream(with_length(bytes(LARGE_FRAME_BYTES + 1)))
+    stream.receive(struct.pack(">i", size)[:3])
+    assert stream.owner.rest is None
+    stream.receive(struct.pack(">i", size)[3:])
+    assert stream.owner.rest == struct.pack(">i", size)
+    assert stream.owner.begun == []
+
+
+def test_frames_that_are_much_alike_are_not_moved() -> None:
+    """The second frame lies where the transport has put it: in one buffer, with one read."""
+    body = bytes(range(256)) * 1_024
+    stream = Stream(with_length(body))
+    for _ in range(3):
+        before = stream.owner.touched
+        assert stream.receive(with_length(body)) == b""
+        assert stream.owner.touched == before + 1
+    assert stream.owner.frames == [body] * 4
+    assert stream.owner.begun == []
+
+
+def test_memory_is_taken_for_what_has_arrived() -> None:
+    stream = Stream(with_length(bytes(FRAME_BYTES_MAX)))
+    stream.largest = 0
+    stream.receive(with_length(bytes(FRAME_BYTES_MAX)), 1_000)
+    assert stream.owner.begun == [4 + FRAME_BYTES_MAX]
+    assert len(stream.owner.frames) == 2
+
+    stream = Stream(with_length(bytes(FRAME_BYTES_MAX)))
+    stream.largest = 0
+    stream.receive(with_length(bytes(FRAME_BYTES_MAX))[:100])
+    stream.frames.get_buffer(-1)
+    assert stream.largest == BEGINNING_BYTES_MAX
+
+    stream = Stream(with_length(bytes(LARGE_FRAME_BYTES)))
+    stream.largest = 0
+    stream.receive(with_length(bytes(FRAME_BYTES_MAX))[:100_000])
+    stream.frames.get_buffer(-1)
+    assert LARGE_FRAME_BYTES < stream.largest <= (GROWTH + 1) * LARGE_FRAME_BYTES
+
+
+def test_large_requests_wait_for_memory_too() -> None:
+    """While others fill the pool, a connection that sends large frames is not read from."""
+
+    async def test() -> None:
+        size = 4 * LARGE_FRAME_BYTES
+        async with served(queued_request_bytes_max=size) as net:
+            client, other = await net.client(), await net.client()
+            await client.send(frame(1, body=bytes(size)))
+            assert await client.receive_ids(1) == [1]
+            await other.send(frame(2, body=bytes(size))[:-1])
+            await until(lambda: net.used > size)
+            await client.send(frame(3, body=bytes(size))[:-1])
+            [sender] = [c for c in net.server.connections if not c._taken]
+            await until(lambda: sender._memory_full and sender._read_paused)
+            await other.send(b"\0")
+            assert await other.receive_ids(1) == [2]
+            await client.send(b"\0")
+            assert await client.receive_ids(1) == [3]
+            assert net.used == 0
+
+    run(test)
+
+
+def test_nothing_starts_once_the_server_closes() -> None:
+    async def test() -> None:
+        async with served() as net:
+            client = await net.client()
+            await client.send(frame(1, body=bytes(4 * LARGE_FRAME_BYTES)))
+            assert await client.receive_ids(1) == [1]
+            [connection] = net.server.connections
+            connection.close_when_answered()
+            client.send_unread(frame(2, body=bytes(4 * LARGE_FRAME_BYTES)))
+            await until(lambda: not net.server.connections)
+            assert await settled(lambda: net.script.seen) == [1]
+            assert net.used == 0
+
+    run(test)
+
+
+def test_a_length_beyond_the_limit_is_refused_behind_large_frames_too() -> None:
+    async def test() -> None:
+        async with served(request_bytes_max=8 * LARGE_FRAME_BYTES) as net:
+            client = await net.client()
+            large = frame(1, body=bytes(4 * LARGE_FRAME_BYTES))
+            await client.send(large + large + struct.pack(">i", 8 * LARGE_FRAME_BYTES + 1))
+            await until(lambda: not net.server.connections)
+            assert net.server.refused_total == {"protocol": 1}
+            assert net.script.seen == [1, 1]
+            assert net.used == 0
+
+    run(test)
