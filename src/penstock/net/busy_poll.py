@@ -19,10 +19,10 @@ from time import monotonic_ns
 
 ANSWERS_PER_TURN_MAX = 2
 """A client's acknowledgement, and its message for a consumer that waits for it."""
-CREDIT_MAX = 8
+CREDIT_MAX = 16
 IN_VAIN_COSTS = 4
 """An answer to what came meanwhile gives one, so four of five times must pay."""
-TRIED_AGAIN_AFTER = 64
+TRIED_AGAIN_AFTER = 16
 
 
 class BusyPoll:
