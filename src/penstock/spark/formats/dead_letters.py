@@ -21,14 +21,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from penstock.spark.cluster import Cluster
+from penstock.spark.headers import header, headers_without, made_headers
 from penstock.spark.options import source_options
 
 PREFIX: Final = "penstock.dead."
-ATTEMPTS: Final = PREFIX + "attempts"
-REDRIVEN: Final = PREFIX + "redriven"
+ATTEMPTS: Final = "attempts"
+REDRIVEN: Final = "redriven"
 APPEAR_S_MAX: Final = 20.0
 APPEAR_PAUSE_S: Final = 0.05
-_HEADERS: Final = "array<struct<key: string, value: binary>>"
 
 
 class Letters(NamedTuple):
@@ -48,9 +48,9 @@ def letter_headers(reason: Column) -> Column:
         "partition": sf.col("partition"),
         "offset": sf.col("offset"),
         "timestamp": sf.unix_millis("timestamp"),
-        "attempts": sf.coalesce(_header(ATTEMPTS).try_cast("int"), sf.lit(0)) + 1,
+        ATTEMPTS: sf.coalesce(_said(ATTEMPTS).try_cast("int"), sf.lit(0)) + 1,
     }
-    return sf.concat(_others(), sf.array(*(_made(PREFIX + n, v) for n, v in said.items())))
+    return sf.concat(headers_without(PREFIX), made_headers(PREFIX, said))
 
 
 def read_letters(spark: SparkSession, topic: str, kafka: dict[str, str]) -> Letters:
@@ -59,20 +59,20 @@ def read_letters(spark: SparkSession, topic: str, kafka: dict[str, str]) -> Lett
     cluster = Cluster(source_options(options))
     _let_notes_appear(cluster, Cluster(source_options({**kafka, "subscribe": topic})))
     rows = spark.read.format("penstock").options(**options, includeHeaders="true").load()
-    notes = rows.where(_header(REDRIVEN).isNotNull())
+    notes = rows.where(_said(REDRIVEN).isNotNull())
     ends = notes.groupBy("partition").agg(sf.max("offset").alias("last")).collect()
     # From here on the notes that are read may be more than those the version tells of, never less.
     noted = {(topic, row["partition"]): row["last"] + 1 for row in ends}
     begins = cluster.earliest(cluster.partitions())
     version = sum(max(begin, noted.get(place, 0)) for place, begin in begins.items())
-    done = notes.select("partition", _header(REDRIVEN).try_cast("long").alias("offset"))
+    done = notes.select("partition", _said(REDRIVEN).try_cast("long").alias("offset"))
     waiting = rows.select(
         "*",
-        _header(PREFIX + "reason").alias("reason"),
-        _header(PREFIX + "topic").alias("source"),
-        sf.coalesce(_header(ATTEMPTS).try_cast("int"), sf.lit(1)).alias("attempts"),
+        _said("reason").alias("reason"),
+        _said("topic").alias("source"),
+        sf.coalesce(_said(ATTEMPTS).try_cast("int"), sf.lit(1)).alias("attempts"),
     )
-    waiting = waiting.where(_header(REDRIVEN).isNull() & sf.col("reason").isNotNull())
+    waiting = waiting.where(_said(REDRIVEN).isNull() & sf.col("reason").isNotNull())
     return Letters(waiting.join(done, ["partition", "offset"], "left_anti"), version)
 
 
@@ -94,8 +94,10 @@ def sent_back(letters: DataFrame, topic: str, to: str | None) -> DataFrame:
     that does not say where it came from stays, unless `to` says where it goes.
     """
     target = sf.lit(to) if to is not None else sf.col("source")
-    headers = sf.concat(_others(), sf.array(_made(ATTEMPTS, sf.col("attempts"))))
-    note = sf.array(_made(REDRIVEN, sf.col("offset")))
+    headers = sf.concat(
+        headers_without(PREFIX), made_headers(PREFIX, {ATTEMPTS: sf.col("attempts")})
+    )
+    note = made_headers(PREFIX, {REDRIVEN: sf.col("offset")})
     nothing = sf.lit(None).cast("binary")
     rows = sf.array(
         _row(target, sf.col("key"), sf.col("value"), headers, sf.lit(None).cast("int")),
@@ -110,23 +112,11 @@ def _row(topic: Column, key: Column, value: Column, headers: Column, partition: 
         topic.alias("topic"),
         key.alias("key"),
         value.alias("value"),
-        headers.cast(_HEADERS).alias("headers"),
+        headers.alias("headers"),
         partition.alias("partition"),
     )
 
 
-def _others() -> Column:
-    """The headers that are none of ours; none where there is no list of them."""
-    kept = sf.filter("headers", lambda header: ~header["key"].startswith(PREFIX))
-    return sf.coalesce(kept, sf.array().cast(_HEADERS))
-
-
-def _header(name: str) -> Column:
-    """The text of a header; null without it."""
-    found = sf.filter("headers", lambda header: header["key"] == name)
-    return sf.try_element_at(found, sf.lit(-1))["value"].cast("string")
-
-
-def _made(name: str, value: Column) -> Column:
-    text = value.cast("string").cast("binary")
-    return sf.struct(sf.lit(name).alias("key"), text.alias("value"))
+def _said(name: str) -> Column:
+    """What a letter or a note says of it; null where it says nothing."""
+    return header(PREFIX + name)

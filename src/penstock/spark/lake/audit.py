@@ -25,7 +25,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from penstock.spark.errors import SparkError
-from penstock.spark.lake.origin import given_headers, original_time, own_headers
+from penstock.spark.headers import given_headers
+from penstock.spark.lake.origin import original_time, own_headers
 from penstock.spark.lake.rows import HOUR_MICROS, Times
 
 GROUPS_MAX: Final = 1_000_000

@@ -12,40 +12,28 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
+from penstock.spark.headers import header, headers_without, made_headers
+
 PREFIX: Final = "penstock.source."
-HEADER: Final = "struct<key: string, value: binary>"
-HEADERS: Final = f"array<{HEADER}>"
 
 
 def headers_with_origin() -> Column:
     """The headers of a row of a table, and after them where it comes from."""
     origin = {
         "topic": sf.col("topic"),
-        "partition": sf.col("partition").cast("string"),
-        "offset": sf.col("offset").cast("string"),
-        "timestamp": sf.unix_millis("timestamp").cast("string"),
+        "partition": sf.col("partition"),
+        "offset": sf.col("offset"),
+        "timestamp": sf.unix_millis("timestamp"),
     }
-    made = [
-        sf.struct(sf.lit(PREFIX + name).alias("key"), value.cast("binary").alias("value"))
-        for name, value in origin.items()
-    ]
-    return sf.concat(own_headers(), sf.array(*made).cast(HEADERS))
-
-
-def given_headers() -> Column:
-    """The headers; none are an empty list."""
-    return sf.coalesce(sf.col("headers"), sf.array().cast(HEADERS))
+    return sf.concat(own_headers(), made_headers(PREFIX, origin))
 
 
 def own_headers() -> Column:
     """The headers without those that say where a record comes from."""
-    return sf.filter(given_headers(), lambda header: ~header["key"].startswith(PREFIX))
+    return headers_without(PREFIX)
 
 
 def original_time() -> Column:
     """When a record was first written: as its header says, or else its own timestamp."""
-    named = sf.filter(
-        sf.col("headers"), lambda header: header["key"] == sf.lit(f"{PREFIX}timestamp")
-    )
-    millis = sf.try_element_at(named, sf.lit(1))["value"].cast("string").try_cast("long")
+    millis = header(f"{PREFIX}timestamp").try_cast("long")
     return sf.coalesce(sf.timestamp_millis(millis), sf.col("timestamp"))
