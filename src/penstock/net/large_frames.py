@@ -36,9 +36,9 @@ _NOTHING = memoryview(b"")
 
 # `bytearray(size)` fills with zeros what is overwritten at once: a tenth of the time that it takes
 # to publish in large batches. With no bytes given, this leaves the memory as it is.
-_new_bytearray = ctypes.pythonapi.PyByteArray_FromStringAndSize
-_new_bytearray.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t)
-_new_bytearray.restype = ctypes.py_object
+_new_bytearray = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyByteArray_FromStringAndSize", ctypes.pythonapi)
+)
 
 
 class FrameOwner(Protocol):
