@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from support.helpers import TopicMaker
 from support.process import BrokerProcess
 from support.waiting import eventually
 
+POLL_MS = 300
+"""Longer than a heartbeat's interval, by which members hear of a rebalance."""
 ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor]
 
 
@@ -49,18 +52,24 @@ def member(broker: BrokerProcess, group: str, topic: str, **config: Any) -> Kafk
 
 
 def settle(sharing: list[KafkaConsumer], topic: str, partitions: int) -> list[bytes]:
-    """Polls until the members share all partitions; returns the values that came meanwhile."""
+    """Polls until the members share all partitions; returns the values that came meanwhile.
+
+    All of them at once: kafka-python throws away what comes of a join that ends between two polls
+    and joins once more, so members that are polled one after the other may never be done.
+    """
     values: list[bytes] = []
+    threads = ThreadPoolExecutor(len(sharing))
 
     def shared() -> bool:
-        for client in sharing:
-            for records in client.poll(timeout_ms=50).values():
+        for polled in threads.map(lambda client: client.poll(timeout_ms=POLL_MS), sharing):
+            for records in polled.values():
                 values.extend(record.value for record in records)
         owned = [client.assignment() for client in sharing]
         wanted = {TopicPartition(topic, p) for p in range(partitions)}
         return all(owned) and sum(map(len, owned)) == partitions and set().union(*owned) == wanted
 
-    eventually(shared, every=0)
+    with threads:
+        eventually(shared, every=0)
     return values
 
 
