@@ -123,7 +123,7 @@ class Dispatcher:
         if isinstance(response, bytes):
             exchange.finish(response)
             return
-        for code in on_controller.error_codes(response):
+        for code in response.error_codes():
             self._broker.count_error(exchange.api_key, code)
         exchange.finish(
             encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response)

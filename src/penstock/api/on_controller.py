@@ -13,7 +13,6 @@ import asyncio
 import inspect
 import ipaddress
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 from penstock.api.registry import Api, Request
@@ -22,7 +21,7 @@ from penstock.broker.broker import Broker
 from penstock.client.errors import PeerError
 from penstock.wire.messages.default_principal_data import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest
-from penstock.wire.schema import Message, Struct
+from penstock.wire.schema import Message
 
 TIMEOUT_MS = 30_000
 RETRY_S = 0.05
@@ -72,19 +71,7 @@ async def called(broker: Broker, api: Api, request: Request[Any]) -> Message:
 
 def moved(response: Message) -> bool:
     """Whether the response says that the controller is elsewhere by now."""
-    return any(code in _MOVED for code in error_codes(response))
-
-
-def error_codes(part: Struct) -> Iterator[int]:
-    """Every error code in a response, wherever it stands."""
-    for field in part.FIELDS:
-        value = getattr(part, field.name)
-        if field.name == "error_code":
-            if value:
-                yield value
-        elif isinstance(value, list) and value and isinstance(value[0], Struct):
-            for element in value:
-                yield from error_codes(element)
+    return any(code in _MOVED for code in response.error_codes())
 
 
 def encode_principal(principal: str) -> bytes:

@@ -32,6 +32,7 @@ from penstock.broker.replica_manager import ReplicaManager
 from penstock.broker.replication import Replication
 from penstock.broker.replication_quota import ReplicationQuota, on_follower, on_leader
 from penstock.broker.suspicions import Suspicions
+from penstock.broker.topic_pieces import TopicPieces
 from penstock.broker.transaction_coordinator import TransactionCoordinator
 from penstock.broker.transaction_markers_here import MarkersHere
 from penstock.broker.transaction_verification import TransactionVerifier
@@ -116,15 +117,7 @@ class Broker:
             settings.config.max_incremental_fetch_session_cache_slots, rng.below
         )
         self.producer_ids = ProducerIdManager(self._next_producer_ids)
-        coordinating = CoordinatorEnvironment(
-            settings.config,
-            self.metadata,
-            self.replicas,
-            clock,
-            rng,
-            create_topic=self._create_topic,
-            run_woken=self._run_woken,
-        )
+        coordinating = self._coordinator_environment(rng)
         self.groups = GroupCoordinator(coordinating)
         self.markers_here = MarkersHere(
             self.replicas,
@@ -156,6 +149,7 @@ class Broker:
         self.suspicions = Suspicions(
             self.metadata, lambda: self.config.inter_broker_listener, self.node_id
         )
+        self.topic_pieces = TopicPieces()
         peers.on_lost = self.suspicions.connection_lost
         quorum.metadata.on_committed(self.apply)
 
@@ -184,6 +178,17 @@ class Broker:
             lag_time_max_ms=lambda: self.config.replica_lag_time_max_ms,
             backoff_max_ms=lambda: self.config.replica_fetch_backoff_ms,
             follower_reads=self.config.replica_selector_class == RACK_AWARE_SELECTOR,
+        )
+
+    def _coordinator_environment(self, rng: Rng) -> CoordinatorEnvironment:
+        return CoordinatorEnvironment(
+            self.config,
+            self.metadata,
+            self.replicas,
+            self.clock,
+            rng,
+            create_topic=self._create_topic,
+            run_woken=self._run_woken,
         )
 
     def _looker(self) -> Looker:
@@ -308,6 +313,7 @@ class Broker:
 
     def apply(self, delta: MetadataDelta) -> None:
         """The committed image has changed as `delta` says."""
+        self.topic_pieces.apply(delta)
         self.write_turn()
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()

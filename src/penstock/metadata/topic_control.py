@@ -66,6 +66,8 @@ class CreateTopics:
         self._settings = settings
         self._rng = rng
         self._new: dict[str, str] = {}
+        # Topics of one request mostly have the same settings: each kind is described once.
+        self._described: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
         self.records: list[MetadataRecord] = []
 
     def decide(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -109,7 +111,14 @@ class CreateTopics:
             error_message=None,
             num_partitions=len(replicas),
             replication_factor=len(replicas[0]),
-            configs=[
+            configs=self._configs(overrides),
+        )
+
+    def _configs(self, overrides: dict[str, str]) -> list[CreatableTopicConfigs]:
+        key = frozenset(overrides.items())
+        described = self._described.get(key)
+        if described is None:
+            described = self._described[key] = [
                 CreatableTopicConfigs(
                     name=entry.name,
                     value=entry.value,
@@ -118,8 +127,8 @@ class CreateTopics:
                     is_sensitive=entry.sensitive,
                 )
                 for entry in self._settings.describe_topic(overrides)
-            ],
-        )
+            ]
+        return described
 
     def _check_name(self, name: str) -> None:
         check_new_topic_name(name)

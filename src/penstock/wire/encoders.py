@@ -21,13 +21,15 @@ from penstock.wire.codegen import (
     span,
     struct_of,
 )
+from penstock.wire.pieces import Piece
 from penstock.wire.varint import unsigned_varint
 
 if TYPE_CHECKING:
-    from penstock.wire.schema import Field, Message, Struct
+    from penstock.wire.schema import Field, Struct
 
 
-def compile_encoder(cls: type[Message], version: int) -> Encoder:
+def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
+    """For a message, or for a structure as it is inside one."""
     code = Code("def encode(message, w):")
     code.env.update(
         uvarint=unsigned_varint,
@@ -37,7 +39,7 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
         too_long=_too_long,
         not_in_version=_not_in_version,
     )
-    maker = _EncoderMaker(code, version, cls.is_flexible(version))
+    maker = _EncoderMaker(code, version, flexible)
     maker.structure(cls, "message", "")
     maker.flush()
     code.emit("return None")
@@ -196,6 +198,9 @@ class _EncoderMaker:
         item = self.code.name("o")
         self.code.emit(f"for {item} in {items}:", path)
         self.code.indent += 1
+        if field.pieces:
+            self.code.emit(f"if type({item}) is {self.code.constant('piece', Piece)}:")
+            self.code.emit(f"    {self.write}({item}.data); continue")
         self.value(element, item, path)
         self.flush()
         self.code.indent -= 1

@@ -24,12 +24,13 @@ first use and kept: importing a table costs little.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, dataclass_transform, overload
 
 from penstock.base.ids import ZERO_UUID
 from penstock.wire import codegen, decoders, encoders
 from penstock.wire.errors import WireError
+from penstock.wire.pieces import Piece
 from penstock.wire.varint import Buffer
 
 _E = TypeVar("_E")
@@ -65,6 +66,7 @@ class Field:
         "kind",
         "name",
         "nullable",
+        "pieces",
         "struct",
         "tag",
         "tagged",
@@ -84,6 +86,7 @@ class Field:
         compact: bool = True,
         element: Field | None = None,
         struct: type[Struct] | None = None,
+        pieces: bool = False,
     ) -> None:
         self.name = ""
         self.kind = kind
@@ -96,6 +99,7 @@ class Field:
         self.compact = compact
         self.element = element
         self.struct = struct
+        self.pieces = pieces
 
     def __repr__(self) -> str:
         return f"Field({self.name}: {self.kind})"
@@ -233,6 +237,7 @@ def array(
     ignorable: bool = False,
     tag: int | None = None,
     tagged: str | None = None,
+    pieces: bool = False,
 ) -> list[_E]: ...
 
 
@@ -258,10 +263,12 @@ def array(
     ignorable: bool = False,
     tag: int | None = None,
     tagged: str | None = None,
+    pieces: bool = False,
 ) -> Any:
     """A list of structures or of plain values: `array(TopicData, "0+")`, `array(int32, "0+")`.
 
-    The default is an empty list, or null with `default=None`.
+    The default is an empty list, or null with `default=None`. With `pieces`, structures in it may
+    have been encoded before (`Message.piece`).
     """
     if isinstance(element, type) and issubclass(element, Struct):
         inner = Field("struct", versions, _UNSET, struct=element)
@@ -276,6 +283,7 @@ def array(
         tag=tag,
         tagged=tagged,
         element=inner,
+        pieces=pieces,
     )
 
 
@@ -365,6 +373,17 @@ class Struct(metaclass=_Table):
             return NotImplemented
         return all(getattr(self, f.name) == getattr(other, f.name) for f in self.FIELDS)
 
+    def error_codes(self) -> Iterator[int]:
+        """Every error code in it, wherever it stands."""
+        for field in self.FIELDS:
+            value = getattr(self, field.name)
+            if field.name == "error_code":
+                if value:
+                    yield value
+            elif isinstance(value, list) and value and isinstance(value[0], Struct | Piece):
+                for element in value:
+                    yield from element.error_codes()
+
     def __repr__(self) -> str:
         inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS)
         return f"{type(self).__name__}({inside})"
@@ -379,7 +398,7 @@ class Message(Struct):
     """The first version with compact lengths and tagged fields; None if no version has them."""
 
     _decoders: ClassVar[dict[int, codegen.Decoder]]
-    _encoders: ClassVar[dict[int, codegen.Encoder]]
+    _encoders: ClassVar[dict[tuple[type[Struct], int], codegen.Encoder]]
 
     def __init_subclass__(
         cls, *, versions: str, flexible: str | None = None, api_key: int | None = None
@@ -421,16 +440,31 @@ class Message(Struct):
         out += b"".join(self.encode_parts(version))
 
     def encode_parts(self, version: int) -> list[Buffer]:
-        """The encoded message in pieces; `records` fields are pieces of their own, not copied."""
-        encoder = self._encoders.get(version)
+        """The encoded message in parts; `records` fields are parts of their own, not copied."""
+        return self._encoded(self, version)
+
+    @classmethod
+    def piece(cls, element: _S, version: int) -> _S:
+        """What `element` of an array with `pieces` is in this version, encoded ahead; it can be
+        used instead of `element`, any number of times.
+        """
+        data = b"".join(cls._encoded(element, version))
+        return cast(_S, Piece(data, tuple(element.error_codes())))
+
+    @classmethod
+    def _encoded(cls, part: Struct, version: int) -> list[Buffer]:
+        """A message of this class, or a structure inside one."""
+        kind = type(part)
+        encoder = cls._encoders.get((kind, version))
         if encoder is None:
-            self._check_version(version)
-            encoder = self._encoders[version] = encoders.compile_encoder(type(self), version)
+            cls._check_version(version)
+            encoder = encoders.compile_encoder(kind, version, cls.is_flexible(version))
+            cls._encoders[kind, version] = encoder
         parts: list[Buffer] = []
         try:
-            encoder(self, parts.append)
+            encoder(part, parts.append)
         except codegen.ENCODE_FAULTS as fault:
-            error = codegen.explain(fault, type(self).__name__, version)
+            error = codegen.explain(fault, kind.__name__, version)
         else:
             return parts
         raise error

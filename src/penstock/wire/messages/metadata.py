@@ -60,6 +60,6 @@ class MetadataResponse(Message, api_key=ApiKey.METADATA, versions="0-13", flexib
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker, "0+")
     cluster_id: str | None = string("2+", nullable="2+", default=None, ignorable=True)
     controller_id: int = int32("1+", default=-1, ignorable=True)
-    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic, "0+")
+    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic, "0+", pieces=True)
     cluster_authorized_operations: int = int32("8-10", default=INT32_MIN)
     error_code: int = int16("13+", ignorable=True)
