@@ -41,7 +41,7 @@ run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in D
 	@echo '  $(BIN)/penstock topic consume greetings -b $(LISTEN)'
 	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
-test: fmt-check lint type java iproute postgresql  ## check everything: format, lint, types, layers, the whole suite
+test: fmt-check lint type java iproute postgresql peers  ## check everything: format, lint, types, layers, the whole suite
 	$(BIN)/pytest -n $(JOBS) || { [ $$? = 1 ] && $(BIN)/python tools/alone.py; }
 	@$(MAKE) --no-print-directory test-compiled
 

@@ -28,7 +28,6 @@ from .rabbitmq_server import RabbitMQQuorumQueue, RabbitMQStream
 from .redis_server import RedisServer
 from .rounds import Kind, Plan, Progress, run_rounds
 from .table import markdown
-from .three_nodes import THREE_NODES
 from .workloads import WORKLOADS
 
 PEERS: tuple[Kind, ...] = (
@@ -39,7 +38,7 @@ PEERS: tuple[Kind, ...] = (
     RabbitMQStream,
     RedisServer,
 )
-CATALOGUE = (*WORKLOADS, THREE_NODES)
+CATALOGUE = (*WORKLOADS, *three_nodes.WORKLOADS)
 
 
 def options() -> argparse.Namespace:
@@ -123,8 +122,9 @@ def main() -> None:
             print(f"{kind.name} is missing: {missing}", file=sys.stderr)
         else:
             kinds.append(kind)
-    on_one = [workload for workload in chosen if workload is not THREE_NODES]
-    in_clusters = [k for k in kinds if k in three_nodes.KINDS] if THREE_NODES in chosen else []
+    on_one = [workload for workload in chosen if workload in WORKLOADS]
+    on_three = [workload for workload in chosen if workload in three_nodes.WORKLOADS]
+    in_clusters = [kind for kind in kinds if kind in three_nodes.KINDS and on_three]
     wanted.out.mkdir(parents=True, exist_ok=True)
     wanted.dir.mkdir(parents=True, exist_ok=True)
     touch_memory(parse_size(wanted.touch_memory))

@@ -49,7 +49,9 @@ class State(NamedTuple):
     """Why there is no figure; or None and the rounds in which something was wrong."""
 
     nothing: str | None
-    blemish: str
+    blemish: str = ""
+    kept: bool = True
+    """Whether the rate was reached that was asked for."""
 
 
 @dataclass
@@ -92,15 +94,16 @@ class Results:
     def state(self, workload: str, peer: str) -> State:
         entries = self.values.get(workload, {}).get(peer, [])
         if not entries:
-            return State("missing" if self.missing(peer) else "not measured", "")
+            return State("missing" if self.missing(peer) else "not measured")
         if reasons := [entry["cannot"] for entry in entries if "cannot" in entry]:
-            return State(reasons[0], "")
+            return State(reasons[0])
         figures = [entry["figures"] for entry in entries if "figures" in entry]
         if not figures:
-            return State("failed", "")
+            return State("failed")
         slow = [f["reached_per_s"] for f in figures if f.get("kept", 1.0) == 0]
         if len(slow) * 2 > len(figures):
-            return State(f"not kept: {number(statistics.median(slow))} messages/s", "")
+            reached = number(statistics.median(slow))
+            return State(f"not kept: {reached} messages/s", kept=False)
         blemishes = []
         if failed := len(entries) - len(figures):
             blemishes.append(f"failed in {failed} of {len(entries)} rounds")
@@ -113,10 +116,30 @@ class Results:
         return str(reason) if reason else None
 
     def ratio(self, workload: str, peer: str, key: str) -> Spread | None:
-        """Penstock's figure divided by the peer's, of the rounds that have both."""
+        """Penstock's figure divided by the peer's, of the rounds that have both and in which
+        both kept the rate, if there was one to keep.
+        """
         if self.spread(workload, OURS, key) is None or self.spread(workload, peer, key) is None:
             return None
-        return ratio(self.by_round(workload, OURS, key), self.by_round(workload, peer, key))
+        ours, theirs = (
+            {
+                number: value
+                for number, value in self.by_round(workload, name, key).items()
+                if self.by_round(workload, name, "kept").get(number, 1.0)
+            }
+            for name in (OURS, peer)
+        )
+        return ratio(ours, theirs)
+
+    def stolen(self) -> Spread | None:
+        """The shares of the machine that its host took away during single cases."""
+        shares = [
+            share
+            for workload, peers in self.values.items()
+            for peer in peers
+            for share in self.by_round(workload, peer, "stolen").values()
+        ]
+        return Spread.of(shares) if shares else None
 
     def best(
         self, workload: str, peers: Sequence[str], key: str, *, higher: bool

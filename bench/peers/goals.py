@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .figures import OURS, Results, Spread
+from .figures import OURS, Results, Spread, State
 from .workloads import END_TO_END, WORKLOADS, Metric, Workload
 
 KAFKA = "Apache Kafka"
@@ -40,18 +40,18 @@ class Verdict:
         self.goal = goal
         key = goal.metric.key
         self.ours = results.spread(goal.workload, OURS, key)
-        self.state = results.state(goal.workload, OURS).nothing
+        self.state = results.state(goal.workload, OURS)
         self.theirs: Spread | None = None
         self.against = goal.against
         self.ratio: Spread | None = None
-        self.their_state: str | None = None
+        self.their_state: State | None = None
         if goal.against == THE_OTHERS:
             others = [name for name in results.peers if name not in (OURS, KAFKA)]
             higher = goal.metric.higher_is_better
             if found := results.best(goal.workload, others, key, higher=higher):
                 self.against, self.ratio = found
         elif goal.against:
-            self.their_state = results.state(goal.workload, goal.against).nothing
+            self.their_state = results.state(goal.workload, goal.against)
             self.ratio = results.ratio(goal.workload, goal.against, key)
         if self.against:
             self.theirs = results.spread(goal.workload, self.against, key)
@@ -59,14 +59,15 @@ class Verdict:
     def text(self) -> str:
         """yes, NO, or why neither can be said."""
         if self.ours is None:
-            kept = self.state is not None and self.state.startswith("not kept")
-            return "NO: the rate was not kept" if kept else (self.state or "not measured")
+            return (self.state.nothing or "") if self.state.kept else "NO: the rate was not kept"
         if not self.goal.against:
             return "yes" if self.goal.met(self.ours.median) else "NO"
         if self.ratio is None:
-            if self.their_state is not None and self.their_state.startswith("not kept"):
+            if self.their_state is None:
+                return "nothing to compare with (no peer measured)"
+            if not self.their_state.kept:
                 return "yes: only Penstock kept the rate"
-            return f"nothing to compare with ({self.their_state or 'no peer measured'})"
+            return f"nothing to compare with ({self.their_state.nothing})"
         return "yes" if self.goal.met(self.ratio.median) else "NO"
 
 

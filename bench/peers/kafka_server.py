@@ -1,8 +1,9 @@
 """Apache Kafka as its own scripts start it: one process that is broker and controller.
 
 Heap, collector and settings are those of `bin/kafka-server-start.sh` and `config/server.properties`
-as they are shipped. What differs: ports and folders, and the log, which is at WARN instead of INFO
-since only slf4j's simple logger is among the jars (less work for Kafka, never more).
+as they are shipped. What differs: ports and folders; files of deleted topics, which go at once, as
+with every server here (`kafka_wire.py`); and the log, which is at WARN instead of INFO since only
+slf4j's simple logger is among the jars (less work for Kafka, never more).
 
 With `fsync` its topics have `flush.messages=1`.
 """
@@ -16,7 +17,7 @@ from typing import ClassVar
 from tests.support import reference
 from tests.support.process import free_port
 
-from .kafka_wire import KafkaWire, answers_metadata, durability
+from .kafka_wire import FILE_DELETE_DELAY_MS, KafkaWire, answers_metadata, durability
 from .server import Server
 from .wire import PeerError, Wire
 
@@ -55,6 +56,8 @@ class KafkaServer(Server):
     """`kafka.Kafka` with a formatted folder."""
 
     name: ClassVar[str] = "Apache Kafka"
+    by_age: ClassVar[bool] = True
+    warm_up_s: ClassVar[float] = 20.0  # until its JVM has compiled what is used
     acks: ClassVar[tuple[str, ...]] = ("1", "all")
 
     @classmethod
@@ -81,6 +84,8 @@ class KafkaServer(Server):
             "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{broker}",
             "log.dirs": str(data),
+            # A deleted topic's files go by the broker's setting, whatever the topic's was.
+            "log.segment.delete.delay.ms": FILE_DELETE_DELAY_MS,
             **SHIPPED_SETTINGS,
         }
         file = self.folder / "server.properties"

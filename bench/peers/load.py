@@ -37,6 +37,10 @@ class Consumed(NamedTuple):
     seconds: float
     cpu_s: float
 
+    def and_then(self, other: Consumed) -> Consumed:
+        """Both, one after the other."""
+        return Consumed(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
 
 def publish(
     server: Server,
@@ -143,8 +147,11 @@ class _Publishing:
                 if now >= give_up:
                     break
         cpu_s = self._server.cpu_seconds() - cpu_s
-        if not self.latencies_ns:
-            raise PeerError(f"{self._server.name} acknowledged nothing in {DRAIN_S_MAX:g} s")
+        if self._outstanding:
+            raise PeerError(
+                f"{self._server.name} did not acknowledge {self._outstanding} of "
+                f"{self._outstanding + len(self.latencies_ns)} requests in {DRAIN_S_MAX:g} s"
+            )
         return len(self.latencies_ns), (self._last_ns - began) / NS, cpu_s
 
     def close(self) -> None:

@@ -30,7 +30,6 @@ class Paced(NamedTuple):
 
     latencies_ns: list[int]
     reached_per_s: float
-    cpu_s: float
 
 
 def paced(
@@ -86,7 +85,6 @@ class _Pacing:
         self._messages_per_request = messages_per_request
         self._begin()
         clock = time.perf_counter_ns
-        cpu_s = self._server.cpu_seconds()
         self._interval_ns = interval_ns
         self._first_due = due = clock() + LEAD_NS
         end = due + requests * interval_ns
@@ -101,8 +99,7 @@ class _Pacing:
         while len(self._latencies_ns) < sent and clock() < give_up:
             self._turn(POLL_S)
         took = max(clock(), end) - self._first_due
-        cpu_s = self._server.cpu_seconds() - cpu_s
-        return Paced(self._latencies_ns, self._back * NS / took, cpu_s)
+        return Paced(self._latencies_ns, self._back * NS / took)
 
     def _begin(self) -> None:
         """Lets one request go through, so that both connections are known to stand."""

@@ -21,6 +21,7 @@ class PenstockServer(Server):
     """`penstock serve`."""
 
     name: ClassVar[str] = "Penstock"
+    by_age: ClassVar[bool] = True
     acks: ClassVar[tuple[str, ...]] = ("1", "all")
 
     @classmethod

@@ -49,7 +49,7 @@ def draw_all(results: Results, workloads: Sequence[Workload], folder: Path) -> l
     sections = {workload.name: workload.section for workload in workloads}
     latency = {"end to end"}
     resources = {"start and memory"}
-    cluster = {name for name in sections.values() if name.startswith("3 nodes")}
+    cluster = {name for name in sections.values() if name.startswith("cluster")}
 
     def of(names: Iterable[str]) -> list[Row]:
         return [row for row in rows if sections[row.workload] in names]

@@ -142,6 +142,7 @@ class RabbitMQQuorumQueue(RabbitMQ):
     """
 
     name = "RabbitMQ quorum queue"
+    reads_again = False
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         super().__init__(folder, fsync=fsync)

@@ -3,7 +3,8 @@
 A turn starts the server in a fresh folder, notes start-up time and idle memory, warms it up, runs
 all workloads, stops it and removes the folder. Workloads that want an fsync before the
 acknowledgement have a server of their own. What fails is recorded with its message and the round
-goes on with a fresh server: the old one may be gone, or still at work on what nobody waits for.
+goes on with a fresh server, warmed up too: the old one may be gone, or still at work on what nobody
+waits for. Beside each figure stands how much of the machine its host took away meanwhile.
 
 Before each workload, what the ones before it left to be written to disk is written, so that no
 workload and no peer pays for another one's data.
@@ -21,13 +22,13 @@ from typing import NamedTuple
 
 from .figures import Results
 from .load import consume, publish
+from .pacing import paced
 from .server import Server
 from .wire import PeerError
 from .workloads import IDLE, LARGE_BATCH_BYTES, LOADED, START, Workload, a_topic
 
 IDLE_S = 2.0
-WARM_UP_TIMES = 6
-"""Warming up takes so many times the seconds of a case."""
+WARM_UP_RATE = 1_000
 DIRTY_BYTES_MAX = 256 * 1024 * 1024
 LOG_TAIL_BYTES = 600
 MB = 1_000_000
@@ -116,12 +117,15 @@ class _Turn:
         self._results = results
         self._progress = progress
         self._starts = 0
+        self._peak_bytes = 0
         self._down = False
         self._server = self._fresh()
 
     def run(self, chosen: Sequence[Workload]) -> None:
         try:
-            self._start(chosen)
+            self._measure_start(self._start(), chosen)
+            if any(workload.run is not None for workload in chosen):
+                warm_up(self._server)
         except Exception as e:  # whatever a peer does wrong must not end the run
             for workload in chosen:
                 self._say(workload)
@@ -140,20 +144,22 @@ class _Turn:
         folder = self._plan.folder / f"{name}-{self._number}-{self._starts}{suffix}"
         return self._kind(folder, fsync=self._fsync)
 
-    def _start(self, chosen: Sequence[Workload]) -> None:
-        took = self._server.start()
+    def _start(self) -> float:
+        """The seconds that it took."""
+        took_s = self._server.start()
         self._down = False
         policy = "durability_fsync" if self._fsync else "durability"
         self._results.peers[self._kind.name][policy] = self._server.durability
+        return took_s
+
+    def _measure_start(self, took_s: float, chosen: Sequence[Workload]) -> None:
         if START in chosen:
             self._say(START)
-            self._note(START, s=took)
+            self._note(START, s=took_s)
         if IDLE in chosen:
             self._say(IDLE)
             time.sleep(IDLE_S)
             self._note(IDLE, mb=self._server.rss_bytes() / MB)
-        if any(workload.run is not None for workload in chosen):
-            warm_up(self._server, self._plan.seconds)
 
     def _measure(self, workload: Workload) -> None:
         self._say(workload)
@@ -161,9 +167,12 @@ class _Turn:
             if self._down:
                 self._end()
                 self._server = self._fresh()
-                self._start(())
+                self._start()
+                warm_up(self._server)
             settle()
-            self._note(workload, **self._figures(workload))
+            stolen = Stolen()
+            figures = self._figures(workload)
+            self._note(workload, **figures, stolen=stolen.share())
         except Exception as e:  # as above
             self._failed(workload, e)
             self._down = True
@@ -172,9 +181,17 @@ class _Turn:
         if workload.run is not None:
             return workload.run(self._server, self._plan.seconds)
         assert workload is LOADED
-        return {"mb": sum(map(peak_bytes, self._server.pids())) / MB}
+        self._note_peak()
+        return {"mb": self._peak_bytes / MB}
+
+    def _note_peak(self) -> None:
+        """Of this server, or of one before it that had to be replaced."""
+        if self._server.runs:
+            used = sum(map(peak_bytes, self._server.pids()))
+            self._peak_bytes = max(self._peak_bytes, used)
 
     def _end(self) -> None:
+        self._note_peak()
         self._server.stop()
         shutil.rmtree(self._server.folder, ignore_errors=True)
         os.sync()
@@ -194,9 +211,27 @@ class _Turn:
         self._results.add(workload.name, self._kind.name, self._number, failed=what, log=tail)
 
 
-def warm_up(server: Server, seconds: float) -> None:
+class Stolen:
+    """How much of its processors the machine's host has given to others since this was made."""
+
+    def __init__(self) -> None:
+        self._began = self._ticks()
+
+    @staticmethod
+    def _ticks() -> tuple[int, int]:
+        """Of all processors: stolen, and altogether."""
+        with open("/proc/stat") as stat:
+            ticks = [int(word) for word in stat.readline().split()[1:9]]
+        return ticks[7], sum(ticks)
+
+    def share(self) -> float:
+        (stolen, ticks), (stolen_before, ticks_before) = self._ticks(), self._began
+        return (stolen - stolen_before) / max(1, ticks - ticks_before)
+
+
+def warm_up(server: Server) -> None:
     """Some seconds of all kinds of load; a JVM compiles what it needs meanwhile."""
-    share_s = WARM_UP_TIMES * seconds / 3
+    share_s = server.warm_up_s / 4
     size, batch = 1_000, LARGE_BATCH_BYTES // 1_000
     with a_topic(server) as topic:
         large, single = (
@@ -214,6 +249,8 @@ def warm_up(server: Server, seconds: float) -> None:
         )
         expected = large.messages + single.messages
         consume(server, topic, groups=1, expected=expected, seconds=share_s)
+    with a_topic(server) as topic:
+        paced(server, topic, size=100, rate=WARM_UP_RATE, messages_per_request=1, seconds=share_s)
 
 
 def settle() -> None:

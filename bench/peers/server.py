@@ -38,6 +38,12 @@ class Server(ABC):
     """Whether it can be told to have messages on disk before it acknowledges them."""
     in_memory: ClassVar[bool] = False
     """Whether all that it holds is in memory, so that nothing is ever read from disk."""
+    reads_again: ClassVar[bool] = True
+    """Whether a group may read from the start what it has read before."""
+    by_age: ClassVar[bool] = False
+    """Whether it is compared for messages that were written some time ago, too."""
+    warm_up_s: ClassVar[float] = 3.0
+    """How long it is loaded before it is measured."""
     acks: ClassVar[tuple[str, ...]] = ("1",)
     """The levels of acknowledgement that its protocol tells apart."""
 
@@ -103,6 +109,10 @@ class Server(ABC):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def pids(self) -> list[int]:
         """The processes that it needs."""

@@ -24,6 +24,11 @@ def markdown(results: Results, workloads: Sequence[Workload], goals: Sequence[Go
     )
     plural = "" if rounds == 1 else "s"
     head = f"{results.machine}; {rounds} round{plural}, {results.seconds:g} s per case."
+    if stolen := results.stolen():
+        head += (
+            f" The machine's host took away {stolen.median:.1%} of it in the median case, and up to"
+            f" {stolen.high:.1%}."
+        )
     lines = ["# Penstock beside its peers", "", head, "", LEGEND, ""]
     measured = [w for w in workloads if w.name in results.values]
     lines += _goals(results, [g for g in goals if g.workload in results.values])
@@ -45,15 +50,21 @@ def _goals(results: Results, goals: Sequence[Goal]) -> Iterator[str]:
         what = ", ".join(filter(None, (goal.workload, goal.metric.label, goal.metric.unit)))
         cells = (
             what,
-            verdict.ours.text() if verdict.ours else verdict.state or "",
+            verdict.ours.text() if verdict.ours else verdict.state.nothing or "",
             verdict.against,
-            verdict.theirs.text() if verdict.theirs else verdict.their_state or "",
+            _their_figure(verdict),
             _times(verdict.ratio) if verdict.ratio else "",
             goal.goal_text(),
             verdict.text(),
         )
         yield f"| {' | '.join(cells)} |"
     yield ""
+
+
+def _their_figure(verdict: Verdict) -> str:
+    if verdict.theirs:
+        return verdict.theirs.text()
+    return (verdict.their_state.nothing or "") if verdict.their_state else ""
 
 
 def _section(results: Results, workloads: Sequence[Workload]) -> Iterator[str]:
@@ -94,15 +105,15 @@ def _only_reason(results: Results, workloads: Sequence[Workload], peer: str) -> 
 
 def cell(results: Results, workload: str, metric: Metric, peer: str) -> str:
     """One peer's figure with its ratio, or why there is none."""
-    nothing, blemish = results.state(workload, peer)
+    state = results.state(workload, peer)
     spread = results.spread(workload, peer, metric.key)
     if spread is None:
-        return nothing or "not measured"
+        return state.nothing or "not measured"
     parts = [spread.text()]
     if peer != OURS and (found := results.ratio(workload, peer, metric.key)):
         parts.append(_times(found))
-    if blemish:
-        parts.append(blemish)
+    if state.blemish:
+        parts.append(state.blemish)
     return "<br>".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The three-node measurements (`cluster.py`) as one workload of the table."""
+"""The three-node measurements (`cluster.py`) as workloads of the table."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from .figures import Results
 from .goals import KAFKA, Goal
 from .kafka_server import KafkaServer
 from .penstock_server import PenstockServer
-from .rounds import Kind, Progress, rotated
-from .workloads import Metric, Workload
+from .rounds import Kind, Progress, Stolen, rotated
+from .workloads import Workload
 
 KINDS: dict[Kind, str] = {PenstockServer: "penstock", KafkaServer: "kafka"}
+SECTION = f"cluster: {cluster.REPLICATION}; {cluster.DURABILITY}"
 
-THREE_NODES = Workload(
-    f"{cluster.REPLICATION}; {cluster.DURABILITY}",
-    "cluster",
-    tuple(Metric(m.key, m.label, m.unit, m.higher_is_better) for m in cluster.MEASURES),
-    copies_in_title=True,
+WORKLOADS = tuple(
+    Workload(SECTION, part.name, part.metrics, copies_in_title=True) for part in cluster.PARTS
 )
 GOALS = tuple(
-    Goal(THREE_NODES.name, metric, KAFKA, measure.goal)
-    for metric, measure in zip(THREE_NODES.metrics, cluster.MEASURES, strict=True)
-    if measure.goal is not None
+    Goal(part.name, metric, KAFKA, part.goals[metric.key])
+    for part in cluster.PARTS
+    for metric in part.metrics
+    if metric.key in part.goals
 )
 
 
@@ -39,11 +38,15 @@ def run_round(
     """One cluster of each kind, in turns."""
     for kind in rotated(kinds, number - 1):
         progress.step(f"round {number}, {kind.name}: three nodes")
+        stolen = Stolen()
         try:
-            figures = cluster.measure(KINDS[kind], folder, seconds)
+            found = cluster.measure(KINDS[kind], folder, seconds)
         except Exception as e:  # whatever a peer does wrong must not end the run
             print(f"  failed: {e}", file=sys.stderr, flush=True)
             what = f"{type(e).__name__}: {e}"
-            results.add(THREE_NODES.name, kind.name, number, failed=what)
+            for workload in WORKLOADS:
+                results.add(workload.name, kind.name, number, failed=what)
         else:
-            results.add(THREE_NODES.name, kind.name, number, figures=figures)
+            share = stolen.share()
+            for name, figures in found.items():
+                results.add(name, kind.name, number, figures={**figures, "stolen": share})

@@ -17,11 +17,15 @@ def test_a_round_gives_every_figure_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(cluster, "IDLE_S", 0.0)
     monkeypatch.setattr(going, "SETTLE_S", 0.0)
+    monkeypatch.setitem(cluster.WARM_UP_S, "penstock", 4 * SECONDS)
     found = cluster.measure("penstock", tmp_path, SECONDS)
-    wanted = {measure.key for measure in cluster.MEASURES}
-    assert wanted <= found.keys()
-    assert {key: value for key, value in found.items() if value <= 0} == {}
-    assert found["paced_1k_p50_ms"] <= found["paced_1k_p99_ms"] <= found["paced_1k_p999_ms"]
+    assert found.keys() == {part.name for part in cluster.PARTS}
+    for part in cluster.PARTS:
+        figures = found[part.name]
+        assert {metric.key for metric in part.metrics} <= figures.keys()
+        assert all(figures[metric.key] > 0 for metric in part.metrics)
+    times = found[cluster.AT_RATES[1_000].name]
+    assert times["p50_ms"] <= times["p99_ms"] <= times["p999_ms"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from bench.peers import three_nodes
 from bench.peers.figures import OURS, Results, Spread, number, ratio
-from bench.peers.goals import KAFKA, NOBODY, THE_OTHERS, Goal, Verdict
+from bench.peers.goals import GOALS, KAFKA, NOBODY, THE_OTHERS, Goal, Verdict
 from bench.peers.plots import advantage
 from bench.peers.table import cell, markdown
 from bench.peers.workloads import END_TO_END, MB, RATE, SECONDS, WORKLOADS, Workload
@@ -98,6 +100,50 @@ def test_a_goal_is_met_on_its_own_side(metric: object, text: str) -> None:
     verdict = Verdict(Goal("x", metric, KAFKA, 0.9), found)  # type: ignore[arg-type]
     assert verdict.text() == text
     assert verdict.ratio == Spread(0.5, 0.5, 0.5)
+
+
+def test_rounds_in_which_the_rate_was_not_kept_are_not_compared() -> None:
+    found = results()
+    paced(found, OURS, (1_000, 2.0), (1_000, 4.0), (400, 900.0))
+    paced(found, KAFKA, (1_000, 8.0), (500, 900.0), (1_000, 9.0))
+    assert found.ratio(PACED.name, KAFKA, "p99_ms") == Spread(0.25, 0.25, 0.25)
+
+
+def test_what_the_host_took_is_said() -> None:
+    found = results(Penstock=[1, 2])
+    assert "took away" not in markdown(found, [LOAD], [])
+    for entry, share in zip(found.values[LOAD.name][OURS], (0.001, 0.203), strict=True):
+        entry["figures"]["stolen"] = share
+    assert "took away 10.2% of it in the median case, and up to 20.3%" in markdown(
+        found, [LOAD], []
+    )
+
+
+def test_the_best_has_the_least_where_less_is_better() -> None:
+    found = Results("a machine", 1.0)
+    for peer, value in ((OURS, 6.0), ("A", 5.0), ("B", 9.0)):
+        found.peers[peer] = {}
+        found.add("x", peer, 1, figures={MB.key: value})
+    assert found.best("x", ["A", "B"], MB.key, higher=False) == ("A", Spread(1.2, 1.2, 1.2))
+
+
+def test_every_goal_has_its_workloads() -> None:
+    """They are found by parts of names: a name that changes must not take a goal with it."""
+    found = Counter((goal.against, goal.metric.key, goal.goal) for goal in GOALS)
+    assert found == {
+        (KAFKA, "per_s", 1.0): 8 + 3 + 3,  # batches, one by one on 64 connections, from cache
+        (KAFKA, "p99_ms", 0.5): 3,
+        (KAFKA, "s", 0.2): 1,
+        (KAFKA, "mb", 0.2): 1,
+        (KAFKA, "cpu_s_per_million", 1.0): 6 + 3,
+        (THE_OTHERS, "per_s", 1.0): 12,
+        (THE_OTHERS, "ack_p50_ms", 1.2): 3,
+        (THE_OTHERS, "ack_p99_ms", 1.2): 3,
+        (NOBODY, "p99_ms", 10.0): 1,
+    }
+    assert len(three_nodes.GOALS) == 4 + 2 + 4
+    measured = {workload.name for workload in (*WORKLOADS, *three_nodes.WORKLOADS)}
+    assert {goal.workload for goal in (*GOALS, *three_nodes.GOALS)} <= measured
 
 
 def test_the_best_of_the_others_is_neither_penstock_nor_kafka() -> None:

@@ -56,6 +56,7 @@ class NeverThere(Sleeper):
 
 
 seen: list[tuple[str, int]] = []
+warmed: list[str] = []
 
 
 def fine(server: Server, seconds: float) -> Figures:
@@ -87,8 +88,9 @@ WORKLOADS = (
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
-    monkeypatch.setattr(rounds, "warm_up", lambda server, seconds: None)
+    monkeypatch.setattr(rounds, "warm_up", lambda server: warmed.append(server.folder.name))
     seen.clear()
+    warmed.clear()
     kinds: list[Kind] = [Sleeper, NeverThere]
     results = Results("a machine", 1.0, {kind.name: {} for kind in kinds})
     done: list[int] = []
@@ -100,7 +102,10 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
 
 
 def entries(found: Results, workload: str, peer: str) -> list[object]:
-    """What each round has, without the round's number and the log."""
+    """What each round has, without the round's number, the log, and what the host took."""
+    for entry in found.values[workload][peer]:
+        if "figures" in entry:
+            assert 0 <= entry["figures"].pop("stolen") <= 1
     return [
         entry.get("figures") or entry.get("failed") or entry.get("cannot")
         for entry in found.values[workload][peer]
@@ -114,6 +119,13 @@ def test_a_failure_is_recorded_and_the_rest_measured(found: Results) -> None:
     assert entries(found, "synced", "Sleeper") == [{"per_s": 1.0}] * 2
     assert len(found.by_round(START.name, "Sleeper", "s")) == 2
     assert all(mb > 0 for mb in found.by_round(LOADED.name, "Sleeper", "mb").values())
+
+
+def test_every_server_is_warmed_up_before_it_is_measured(found: Results) -> None:
+    """Also those that take the place of one that failed."""
+    started = [f"sleeper-{number}-{start}" for number in (1, 2) for start in (1, 2, 3)]
+    synced = [f"sleeper-{number}-1-fsync" for number in (1, 2)]
+    assert sorted(warmed) == sorted(started + synced)
 
 
 def test_no_process_is_left(found: Results) -> None:

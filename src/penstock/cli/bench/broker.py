@@ -31,6 +31,7 @@ READY_S_MAX = 60.0
 STOP_S_MAX = 30.0
 HTTP_TIMEOUT_S = 5.0
 TOUCH_BYTES = 1024 * 1024
+CPU_CLOCK_OF_PROCESS = 2
 
 CpuClock = Callable[[], float]
 _READY = re.compile(r"ready: kafka=(\S+)(?: http=\S+)? data=")
@@ -38,17 +39,15 @@ _CPU_SAMPLE = re.compile(r"^process_cpu_seconds_total (\S+)", re.MULTILINE)
 
 
 def process_cpu_clock(pid: int) -> CpuClock:
-    """Reads the user and system time of a process with all of its threads."""
-    path = f"/proc/{pid}/stat"
-    ticks = os.sysconf("SC_CLK_TCK")
+    """Reads the user and system time of a process with all of its threads, to the nanosecond."""
+    # What clock_getcpuclockid() gives on Linux, which Python does not offer for other processes.
+    clock = (~pid << 3) | CPU_CLOCK_OF_PROCESS
 
     def read() -> float:
         try:
-            with open(path) as stat:
-                fields = stat.read().rpartition(")")[2].split()
+            return time.clock_gettime(clock)
         except OSError:
             raise CliError(f"no process {pid} to read CPU time from: check --broker-pid") from None
-        return (int(fields[11]) + int(fields[12])) / ticks
 
     return read
 
