@@ -26,7 +26,14 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = sys.argv[1] if len(sys.argv) > 1 else "localhost:9092"
@@ -73,7 +80,7 @@ class Worker:
             message = self.consumer.poll(0.02)
             if message is not None and message.error() is None:
                 self.take(message)
-            elif message is not None and message.error().fatal():
+            elif message is not None and message.error().code() == KafkaError._FATAL:
                 raise KafkaException(message.error())
             is_due = time.monotonic() - self.begun >= TRANSACTION_SECONDS
             if self.is_open and (self.count >= TRANSACTION_MESSAGES or is_due):

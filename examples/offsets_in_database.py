@@ -30,7 +30,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BOOTSTRAP = sys.argv[1] if len(sys.argv) > 1 else "localhost:9092"
@@ -139,7 +139,7 @@ class Worker:
             following: dict[tuple[str, int], int] = {}
             for message in self.consumer.consume(BATCH_MESSAGES, BATCH_SECONDS):
                 if message.error() is not None:
-                    if message.error().fatal():
+                    if message.error().code() == KafkaError._FATAL:
                         raise KafkaException(message.error())
                     continue
                 place = (message.topic(), message.partition())

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from support.cluster import Cluster
 from support.helpers import QUIET
@@ -222,7 +222,7 @@ def _read_all(cluster: Cluster, partition: Partition, end: int) -> list[tuple[in
     def complete() -> bool:
         for message in client.consume(1000, timeout=0.2):
             error = message.error()
-            assert error is None or not error.fatal(), error
+            assert error is None or error.code() != KafkaError._FATAL, error
             if error is None:
                 found.append((message.offset() or 0, (message.value() or b"").decode()))
         return bool(end == 0 or (found and found[-1][0] >= end - 1))

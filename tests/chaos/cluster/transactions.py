@@ -136,7 +136,7 @@ def read_committed(cluster: Cluster, partition: Partition) -> list[tuple[int, st
             elif error.code() == KafkaError._PARTITION_EOF:
                 return True
             else:
-                assert not error.fatal(), error
+                assert error.code() != KafkaError._FATAL, error
         return False
 
     eventually(complete, DRAIN_SECONDS_MAX, every=0)
