@@ -21,6 +21,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError
 from penstock.broker.fetch_look import FetchParams, Look, Looker
@@ -225,7 +226,11 @@ class Fetcher:
     def _read_ahead_done(
         self, fetch: FetchInFlight, looks: list[Look], done: asyncio.Future[Found]
     ) -> None:
-        self._answer(fetch, looks, [b"" if look.slice is None else done.result() for look in looks])
+        if done.exception() is None:
+            found = done.result()
+            self._answer(fetch, looks, [b"" if look.slice is None else found for look in looks])
+        else:
+            self._read_failed(fetch, done)
 
     def _read_ahead(self, session: FetchSession, looks: list[Look]) -> None:
         foreseen = next_read(session, looks)
@@ -244,8 +249,11 @@ class Fetcher:
         if done.exception() is None:
             self._answer(fetch, looks, done.result())
         else:
-            log.error("a read failed unexpectedly", exc_info=done.exception())
-            fetch.exchange.connection.abort()
+            self._read_failed(fetch, done)
+
+    def _read_failed(self, fetch: FetchInFlight, done: asyncio.Future[Any]) -> None:
+        log.error("a read failed unexpectedly", exc_info=done.exception())
+        fetch.exchange.connection.abort()
 
     def _answer(
         self,

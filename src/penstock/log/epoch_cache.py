@@ -1,9 +1,14 @@
 """Which leader epoch began at which offset: the partition's `leader-epoch-checkpoint`.
 
 Entries rise in both epoch and start offset. The cache decides where a follower that diverged has
-to cut its log, so an entry must be on disk no later than the recovery point covers its offset: the
-first entry of a log is written without fsync (a scan from the recovery point finds it again in the
-batches), later ones with it, and a flush of the log syncs the file if that is still due (`dirty`).
+to cut its log, so an entry must be on disk no later than the recovery point covers its offset.
+Until then a scan from the recovery point finds it again in the batches. So nobody waits for a disk
+when a new epoch begins, which after a fail-over happens to thousands of partitions at once: the
+first entry of a log is written without fsync, later ones not at all, and the next flush of the log
+does the rest (`flush_begin`), in its thread. A file that is there is only ever replaced by one that
+is whole and synced, or by one that says less of the log's end, after that was cut off.
+
+Owned by the loop's thread, but for what `flush_begin` returns.
 """
 
 from __future__ import annotations
@@ -11,16 +16,20 @@ from __future__ import annotations
 import logging
 import os
 from bisect import bisect_right
+from collections.abc import Callable
+from threading import Lock
 from typing import NamedTuple
 
 from penstock.base.errors import CorruptRecord
 from penstock.base.ids import NO_LEADER_EPOCH
 from penstock.log.checkpoints import LEADER_EPOCH_CHECKPOINT, read_lines, write_lines
-from penstock.log.files import unlink_if_exists
+from penstock.log.files import TMP_SUFFIX, fsync_dir, fsync_path, unlink_if_exists
 
 logger = logging.getLogger("penstock.log")
 
 NO_OFFSET = -1
+FLUSHED_SUFFIX = ".flushed" + TMP_SUFFIX
+"""Ends the name of a file that a flush writes before it takes the place of the old one."""
 
 
 class EpochEntry(NamedTuple):
@@ -31,7 +40,7 @@ class EpochEntry(NamedTuple):
 class LeaderEpochFileCache:
     """The leader epochs of one log, oldest first."""
 
-    __slots__ = ("_epochs", "_starts", "dirty", "latest_epoch", "path")
+    __slots__ = ("_epochs", "_lock", "_starts", "_writes", "dirty", "latest_epoch", "path")
 
     def __init__(self, log_dir: str) -> None:
         self.path = os.path.join(log_dir, LEADER_EPOCH_CHECKPOINT)
@@ -39,6 +48,10 @@ class LeaderEpochFileCache:
         self._starts: list[int] = []
         self.latest_epoch = NO_LEADER_EPOCH
         self.dirty = False
+        """Whether there is something for a flush to do."""
+        self._writes = 0
+        """How often the file was written here, beside the flushes; counted under the lock."""
+        self._lock = Lock()
 
     def load(self) -> None:
         """Read the file; a damaged one is dropped (recovery fills in what it sees)."""
@@ -59,15 +72,12 @@ class LeaderEpochFileCache:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` writes from `start_offset` on; entries in conflict are dropped."""
-        before = self._epochs[:], self._starts[:]
         if epoch < 0 or not self._assign(epoch, start_offset):
             return
-        try:
-            self._write(sync=bool(before[0]))
-        except OSError:
-            self._epochs, self._starts = before
-            raise
         self._note_latest()
+        if len(self._epochs) == 1:
+            self._write_later()
+        self.dirty = True
 
     def restore(self, epoch: int, start_offset: int) -> None:
         """Like `assign`, for what is in the log already: it may be found again if not written."""
@@ -89,17 +99,38 @@ class LeaderEpochFileCache:
     def _note_latest(self) -> None:
         self.latest_epoch = self._epochs[-1] if self._epochs else NO_LEADER_EPOCH
 
-    def _write(self, *, sync: bool) -> None:
-        lines = (f"{e} {s}" for e, s in zip(self._epochs, self._starts, strict=True))
-        write_lines(self.path, lines, sync=sync)
-        self.dirty = not sync
+    def _lines(self) -> list[str]:
+        return [f"{e} {s}" for e, s in zip(self._epochs, self._starts, strict=True)]
 
     def _write_later(self) -> None:
-        """Write after entries went; if that fails, the next start cuts them off again."""
+        """Write without waiting for the disk; if that fails, the next start finds out itself."""
+        self.dirty = True
+        with self._lock:
+            self._writes += 1
         try:
-            self._write(sync=False)
+            write_lines(self.path, self._lines(), sync=False)
         except OSError as e:
             logger.warning("cannot write %s: %s", self.path, e)
+
+    def flush_begin(self) -> Callable[[], None] | None:
+        """What makes the entries durable, in any thread; None when they are."""
+        if not self.dirty:
+            return None
+        self.dirty = False
+        path, lines, writes = self.path, self._lines(), self._writes
+
+        def flush() -> None:
+            flushed = path + FLUSHED_SUFFIX
+            write_lines(flushed, lines)
+            with self._lock:
+                if self._writes == writes:
+                    os.replace(flushed, path)
+            # Else the log was cut off meanwhile, and what was written then is to be kept.
+            unlink_if_exists(flushed)
+            fsync_path(path)
+            fsync_dir(os.path.dirname(path))
+
+        return flush
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the largest epoch at or below `epoch`, where it ends); (-1, -1) when that is unknown."""

@@ -11,8 +11,8 @@ outside it. A file that is closed while pinned is closed by its last unpin.
 
 from __future__ import annotations
 
+import errno
 import logging
-import mmap
 import os
 import shutil
 from collections import OrderedDict
@@ -20,7 +20,8 @@ from collections.abc import Iterable
 from threading import Lock
 
 from penstock.base.clock import Clock, SystemClock
-from penstock.log.limits import FRESH_S, OPEN_FILES_MAX
+from penstock.log import pages
+from penstock.log.limits import FRESH_S, OPEN_FILES_MAX, UNREAD_VIEWS_MAX
 from penstock.log.shared_reads import SharedReads
 
 logger = logging.getLogger("penstock.log")
@@ -35,18 +36,23 @@ _NEVER = (0, float("-inf"))
 class FileCache:
     """The open descriptors of all segments of a data directory."""
 
-    __slots__ = ("_open", "clock", "limit", "lock", "reads")
+    __slots__ = ("_open", "clock", "limit", "lock", "reads", "views")
 
     def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
         self.limit = limit
         self.lock = Lock()
         self._open: OrderedDict[LogFile, None] = OrderedDict()
         self.reads = SharedReads()
+        self.views = 0
+        """How many stretches are mapped (`LogFile.view`). They come and go in the loop's thread."""
         self.clock: Clock = SystemClock()
 
     @property
     def opened(self) -> int:
         return len(self._open)
+
+    def view_gone(self) -> None:
+        self.views -= 1
 
     def _admit(self, file: LogFile) -> None:
         """Called under the lock after `file` was opened."""
@@ -77,6 +83,7 @@ class LogFile:
         "_doomed",
         "_marks",
         "ahead_to",
+        "cuts",
         "fd",
         "path",
         "pins",
@@ -97,6 +104,8 @@ class LogFile:
         """How far the page cache was asked to read ahead; 0 until someone reads what it lacks."""
         self.shares = 0
         """How many more reads are kept for others that have not asked yet (`SharedReads`)."""
+        self.cuts = 0
+        """How often its end was cut off (`SharedReads`)."""
         self._marks = (_NEVER, _NEVER)
         """Two positions, the older first: what lies behind was written at that time or later."""
         self._doomed = False
@@ -136,11 +145,11 @@ class LogFile:
         Nobody else may look at it: a page that cannot be read any more would end the process, while
         the kernel tells who sends it (EFAULT). OSError or ValueError when it cannot be mapped.
         """
-        before = position % mmap.ALLOCATIONGRANULARITY
-        pages = mmap.mmap(
-            self.fd, before + size, mmap.MAP_SHARED, mmap.PROT_READ, offset=position - before
-        )
-        return memoryview(pages)[before:]
+        if self._cache.views >= UNREAD_VIEWS_MAX:
+            raise OSError(errno.EMFILE, "too much is on its way unread")
+        view = pages.mapped(self.fd, position, size, self._cache.view_gone)
+        self._cache.views += 1
+        return view
 
     def unpin(self) -> None:
         with self._cache.lock:

@@ -2,7 +2,8 @@
 
 `Log.flush_begin` (loop) collects what has to become durable, `FlushTask.run` (any thread) syncs
 it, `Log.flush_done` (loop) moves the recovery point. The segment files of a task are pinned in
-between.
+between. The leader epochs are written as a whole, so that a disk which refuses that can be asked
+again; a sync of data that fails cannot.
 
 Closed segments have their indexes synced too, since a start trusts what lies below the recovery
 point. Those of the active segment are written and synced now and then, which saves recovery the
@@ -13,6 +14,7 @@ the segment does not tell that something is missing from it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.log.checkpoints import PARTITION_METADATA
@@ -26,16 +28,25 @@ if TYPE_CHECKING:
 class FlushTask:
     """Files to sync, and the offset below which the log is durable afterwards."""
 
-    __slots__ = ("_data", "_dirs", "_paths", "error", "up_to_offset")
+    __slots__ = ("_data", "_dirs", "_paths", "_write_epochs", "error", "refused", "up_to_offset")
 
     def __init__(
-        self, data: list[LogFile], paths: list[str], dirs: list[str], up_to_offset: int
+        self,
+        data: list[LogFile],
+        paths: list[str],
+        dirs: list[str],
+        up_to_offset: int,
+        write_epochs: Callable[[], None] | None = None,
     ) -> None:
         self._data: list[LogFile] = []
         self._paths = paths
         self._dirs = dirs
+        self._write_epochs = write_epochs
         self.up_to_offset = up_to_offset
         self.error: OSError | None = None
+        """A sync has failed."""
+        self.refused: OSError | None = None
+        """The leader epochs could not be written."""
         try:
             for file in data:
                 file.pin()
@@ -45,14 +56,9 @@ class FlushTask:
             raise
 
     def run(self) -> None:
-        """Sync everything; a failure is kept in `error` for `flush_done`."""
+        """Sync everything; a failure is kept for `flush_done`."""
         try:
-            for file in self._data:
-                os.fdatasync(file.fd)
-            for path in self._paths:
-                fsync_path(path)
-            for path in self._dirs:
-                fsync_dir(path)
+            self._sync()
         except FileNotFoundError:
             # The partition was deleted (its directory renamed) meanwhile: nothing is left to keep.
             return
@@ -60,6 +66,22 @@ class FlushTask:
             self.error = e
         finally:
             self._unpin()
+
+    def _sync(self) -> None:
+        if self._write_epochs is not None:
+            try:
+                self._write_epochs()
+            except FileNotFoundError:
+                raise
+            except OSError as e:
+                self.refused = e
+                return
+        for file in self._data:
+            os.fdatasync(file.fd)
+        for path in self._paths:
+            fsync_path(path)
+        for path in self._dirs:
+            fsync_dir(path)
 
     def _unpin(self) -> None:
         for file in self._data:
@@ -94,9 +116,6 @@ def flush_task(log: Log) -> FlushTask:
     if active.txn_index.dirty:
         paths.append(active.txn_index.path)
         active.txn_index.dirty = False
-    if log.epochs.dirty:
-        paths.append(log.epochs.path)
-        log.epochs.dirty = False
     if index_too or log.recovery_point <= active.base_offset:
         # Files are new since the last flush, and so are their entries in the directory.
         paths += log.producers.snapshot_paths(log.recovery_point)
@@ -105,4 +124,5 @@ def flush_task(log: Log) -> FlushTask:
         # Perhaps the first flush: the directory itself is new.
         paths.append(os.path.join(log.dir, PARTITION_METADATA))
         dirs.append(os.path.dirname(log.dir))
-    return FlushTask([s.file for s in segments], paths, dirs, log.log_end_offset)
+    files = [s.file for s in segments]
+    return FlushTask(files, paths, dirs, log.log_end_offset, log.epochs.flush_begin())

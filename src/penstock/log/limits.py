@@ -28,6 +28,11 @@ it was written. By default the kernel keeps such pages for 30 s before it writes
 UNREAD_BYTES_MIN = 64 * 1024
 """Less is read all the same, which takes no longer."""
 
+UNREAD_VIEWS_MAX = 1_024
+"""Stretches that may be on their way to peers unread at once: each takes a descriptor and a mapping
+until its peer has read it. Beyond that they are read.
+"""
+
 READ_AHEAD_BYTES = 8 * 1024 * 1024
 """How far ahead of a reader the page cache is asked to read what it did not have."""
 

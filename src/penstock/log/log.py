@@ -183,7 +183,7 @@ class Log:
             self.health.admit(now_ms)
         staged = self._staged
         if leader_epoch > self.epochs.latest_epoch:
-            self._begin_epoch(leader_epoch, staged.end_offset)
+            self.epochs.assign(leader_epoch, staged.end_offset)
         self._now_ms = now_ms
         return staged.add(
             batches,
@@ -193,12 +193,6 @@ class Log:
             self._roll_policy.segment_bytes,
             guard,
         )
-
-    def _begin_epoch(self, leader_epoch: int, offset: int) -> None:
-        try:
-            self.epochs.assign(leader_epoch, offset)
-        except OSError as e:
-            raise self._fail(e) from e
 
     def append(
         self,
@@ -235,15 +229,10 @@ class Log:
                     f"{header.base_offset} of epoch {header.partition_leader_epoch}"
                 )
             end = header.last_offset + 1
-        try:
-            for position, header in batches:
-                if header.partition_leader_epoch > self.epochs.latest_epoch:
-                    self._begin_epoch(header.partition_leader_epoch, header.base_offset)
-                self._staged.add_replicated(header, view[position : position + header.size])
-        except StorageError:
-            self._staged.clear(self.log_end_offset)
-            self.producers.rollback()
-            raise
+        for position, header in batches:
+            if header.partition_leader_epoch > self.epochs.latest_epoch:
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self._staged.add_replicated(header, view[position : position + header.size])
         self.write_staged()
 
     def write_staged(self) -> None:
@@ -493,6 +482,9 @@ class Log:
             self.health.fail_for_good(f"fsync failed: {task.error}")
             self._env.on_fsync_failed()
             raise StorageError(f"{self.name} cannot be flushed: {task.error}")
+        if task.refused is not None:
+            self.epochs.dirty = True
+            raise self._fail(task.refused) from task.refused
         point = min(task.up_to_offset, self.log_end_offset)
         self.recovery_point = max(self.recovery_point, point)
         self.stir()

@@ -7,7 +7,8 @@ what it has read is freed at once, and its memory used again while the processor
 it.
 
 Invariant: what is kept is what the file holds there. Segments are only appended to; who cuts one
-off says so (`forget`). Limits: `SHARED_READS_MAX` stretches of `SHARED_READ_BYTES_MAX` at most.
+off says so (`forget`), and what was read before that is not taken any more. Limits:
+`SHARED_READS_MAX` stretches of `SHARED_READ_BYTES_MAX` at most.
 Used by the loop's thread and by those that read cold data, under one lock.
 """
 
@@ -73,12 +74,16 @@ class SharedReads:
         if len(self._asked) > SHARED_READS_ASKED_MAX:
             self._asked.popitem(last=False)
 
-    def put(self, key: Key, read: Checked) -> None:
-        """Someone has read this: it is kept if others have asked for it, or will."""
+    def put(self, key: Key, read: Checked, cuts: int) -> None:
+        """Someone has read this: it is kept if others have asked for it, or will. `cuts` is how
+        often the file had been cut off when the reading began.
+        """
         if not SHARED_READ_BYTES_MIN <= key[2] <= SHARED_READ_BYTES_MAX:
             return
         file = key[0]
         with self._lock:
+            if file.cuts != cuts:
+                return
             if key in self._asked:
                 del self._asked[key]
                 file.shares = SHARED_READS_AT_ONCE
@@ -94,5 +99,8 @@ class SharedReads:
     def forget(self, file: LogFile) -> None:
         """The file was cut off."""
         with self._lock:
-            for key in [key for key in self._kept if key[0] is file]:
-                del self._kept[key]
+            file.cuts += 1
+            file.shares = 0
+            for keys in (self._kept, self._asked):
+                for key in [key for key in keys if key[0] is file]:
+                    del keys[key]

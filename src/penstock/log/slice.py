@@ -100,8 +100,9 @@ class LogSlice:
         if kept is not None:
             self.end_offset = kept[1]
             return kept[0]
+        cuts = file.cuts
         data = self._read(nowait)
-        file.reads.put(place, (data, self.end_offset))
+        file.reads.put(place, (data, self.end_offset), cuts)
         return data
 
     def _read(self, nowait: bool) -> bytes | memoryview:

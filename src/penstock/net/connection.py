@@ -167,6 +167,9 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._drop_arriving()
         self._drop_waiting()
+        if self._memory_full:
+            self._memory_full = False
+            self._server.memory.forget(self._memory_free)
         for exchange in self.pending:
             if exchange.on_abandoned is not None and not exchange.done:
                 exchange.on_abandoned()

@@ -9,10 +9,13 @@ Invariants:
 * A frame is handed over whole, in order, and alone in its buffer.
 * Nothing is read behind the end of a frame once its length is known. What was read before that is
   moved to the buffer of the next.
-* The first frame that is small, or no frame, goes back to the connection with all that follows it.
+* The first frame that is small, or no frame, goes back to the connection with all that follows it;
+  so does one that fills less than half of the buffer that it came in.
 
 Limits: memory for `GROWTH` times what has really arrived, never for what is only announced; of
-that, for the beginning of a frame, `BEGINNING_BYTES_MAX`. None between frames. Owned by the event
+that, for the beginning of a frame, `BEGINNING_BYTES_MAX`. None between frames: a loop looks whether
+there is more behind a frame before it knows that there is nothing, and all of its connections have
+one spare buffer for that, which belongs to whom something was received into it. Owned by the event
 loop's thread.
 """
 
@@ -21,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import struct
+import threading
 from typing import Protocol
 
 LARGE_FRAME_BYTES = 64 * 1024
@@ -39,6 +43,25 @@ _NOTHING = memoryview(b"")
 _new_bytearray = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
     ("PyByteArray_FromStringAndSize", ctypes.pythonapi)
 )
+
+
+class _Spare(threading.local):
+    """The buffer that the loop of this thread offers for the beginning of a frame."""
+
+    buffer: memoryview = _NOTHING
+
+    def offer(self, size: int) -> memoryview:
+        if len(self.buffer) != size:
+            self.buffer = _new_buffer(size)
+        return self.buffer
+
+    def take(self) -> memoryview:
+        """Something was received into it: it is the caller's from now on."""
+        taken, self.buffer = self.buffer, _NOTHING
+        return taken
+
+
+_spare = _Spare()
 
 
 class FrameOwner(Protocol):
@@ -76,10 +99,12 @@ class LargeFrames(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if not self._have:
-            self._buffer = _new_buffer(self._next)
+            return _spare.offer(self._next)
         return self._buffer[self._have : self._need or None]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if not self._have:
+            self._buffer = _spare.take()
         self._have += nbytes
         self._owner.touch()
         while self._need or self._have >= _LENGTH_SIZE:
@@ -94,7 +119,8 @@ class LargeFrames(asyncio.BufferedProtocol):
     def _begin(self) -> bool:
         """Look at the length that has arrived; whether a large frame follows."""
         (size,) = _LENGTH.unpack_from(self._buffer)
-        if not LARGE_FRAME_BYTES <= size <= self._frame_bytes_max:
+        is_large = LARGE_FRAME_BYTES <= size <= self._frame_bytes_max
+        if not is_large or 2 * (_LENGTH_SIZE + size) < len(self._buffer):
             self._owner.large_frames_ended(bytes(self._buffer[: self._have]))
             return False
         self._need = _LENGTH_SIZE + size

@@ -40,3 +40,7 @@ class RequestMemory:
     def when_free(self, wake: Callable[[], None]) -> None:
         """Call `wake` once there is room again."""
         self._waiting.append(wake)
+
+    def forget(self, wake: Callable[[], None]) -> None:
+        """Who was to be called by `wake` is gone."""
+        self._waiting.remove(wake)

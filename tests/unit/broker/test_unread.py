@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import mmap
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from penstock.base.errors import ErrorCode
 from penstock.log.limits import FRESH_S
 from support.batches import batch, heads
 from support.calls import RawTopic
+from support.mapped import Mapped
 from support.raw import Closed
 from unit.broker.rig import Peer, Rig, running
 from unit.net.served import run
@@ -22,20 +22,6 @@ from unit.net.served import run
 BATCH_BYTES = 200_000
 HUGE = 32 * 1024 * 1024
 """More than a socket takes at once."""
-
-
-class Mapped:
-    """Counts the stretches that are sent unread."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.times = 0
-        real = mmap.mmap
-
-        def counted(*args: Any, **kwargs: Any) -> mmap.mmap:
-            self.times += 1
-            return real(*args, **kwargs)
-
-        monkeypatch.setattr(mmap, "mmap", counted)
 
 
 @pytest.fixture

@@ -173,11 +173,49 @@ class TestLeaderEpochs:
 
     def test_file_format_and_reload(self, tmp_path: Path) -> None:
         cache = self.make(tmp_path, (0, 0), (2, 10), (5, 30))
+        self.flush(cache)
         assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n2 10\n5 30\n"
+        assert [path.name for path in tmp_path.iterdir()] == ["leader-epoch-checkpoint"]
         again = LeaderEpochFileCache(str(tmp_path))
         again.load()
         assert again.entries == cache.entries
         assert again.latest_epoch == 5
+
+    def flush(self, cache: LeaderEpochFileCache) -> None:
+        work = cache.flush_begin()
+        assert work is not None
+        work()
+        assert cache.flush_begin() is None
+
+    def test_nobody_waits_for_the_disk_when_an_epoch_begins(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        syncs: list[int] = []
+        monkeypatch.setattr(os, "fsync", syncs.append)
+        cache = self.make(tmp_path, (0, 0), (2, 10), (5, 30))
+        cache.truncate_from_end(30)
+        assert syncs == []
+        self.flush(cache)
+        assert syncs
+
+    def test_what_was_cut_off_during_a_flush_stays_cut_off(self, tmp_path: Path) -> None:
+        path = tmp_path / "leader-epoch-checkpoint"
+        cache = self.make(tmp_path, (0, 0), (2, 10), (5, 30))
+        late = cache.flush_begin()
+        cache.truncate_from_end(30)
+        assert late is not None
+        late()
+        assert path.read_text() == "0\n2\n0 0\n2 10\n"
+        assert list(tmp_path.iterdir()) == [path]
+        # One that has only begun meanwhile is left to the next flush.
+        cache.assign(6, 40)
+        late = cache.flush_begin()
+        cache.assign(7, 50)
+        assert late is not None
+        late()
+        assert path.read_text() == "0\n3\n0 0\n2 10\n6 40\n"
+        self.flush(cache)
+        assert path.read_text() == "0\n4\n0 0\n2 10\n6 40\n7 50\n"
 
     def test_a_conflicting_entry_replaces_later_ones(self, tmp_path: Path) -> None:
         cache = self.make(tmp_path, (0, 0), (2, 10), (5, 30))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import socket
 from pathlib import Path
@@ -13,24 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log.limits import FRESH_S, UNREAD_BYTES_MIN
+from penstock.log import pages
+from penstock.log.limits import FRESH_S, UNREAD_BYTES_MIN, UNREAD_VIEWS_MAX
+from support.mapped import Mapped
 from unit.log.conftest import LogBox
 
 LARGE = b"x" * UNREAD_BYTES_MIN
 
 
 @pytest.fixture
-def mapped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of what was mapped."""
-    sizes: list[int] = []
-    real = mmap.mmap
-
-    def noted(fd: int, size: int, *how: int, **more: int) -> mmap.mmap:
-        sizes.append(size)
-        return real(fd, size, *how, **more)
-
-    monkeypatch.setattr(mmap, "mmap", noted)
-    return sizes
+def mapped(monkeypatch: pytest.MonkeyPatch) -> Mapped:
+    return Mapped(monkeypatch)
 
 
 def read(box: Any, offset: int, max_bytes: int = 1 << 20) -> Any:
@@ -116,15 +108,32 @@ def test_where_files_cannot_be_mapped_they_are_read(
 
     box.append(LARGE)
     piece = read(box, 0)
-    monkeypatch.setattr(mmap, "mmap", no_such_device)
+    monkeypatch.setattr(pages, "Pages", no_such_device)
     assert sent(piece) == bytes(piece.read())
 
 
-def test_what_several_readers_ask_for_is_read_and_kept(box: Any, mapped: list[int]) -> None:
+def test_only_so_much_is_on_its_way_unread(box: Any, mapped: Mapped) -> None:
+    """Each stretch takes a descriptor and a mapping for as long as somebody has it."""
+    for _ in range(3):
+        box.append(LARGE)
+    cache = box.log.segments.active.file._cache
+    views = [read(box, offset, 1).to_send() for offset in range(2)]
+    assert (cache.views, mapped.times) == (2, 2)
+    cache.views += UNREAD_VIEWS_MAX - 2
+    third = read(box, 2, 1)
+    assert third.fresh
+    assert bytes(third.to_send()) == bytes(third.read())
+    assert mapped.times == 2
+    views.clear()
+    assert cache.views == UNREAD_VIEWS_MAX - 2
+    cache.views = 0
+
+
+def test_what_several_readers_ask_for_is_read_and_kept(box: Any, mapped: Mapped) -> None:
     box.append(LARGE)
     pieces = [read(box, 0) for _ in range(4)]
     assert len({bytes(piece.to_send()) for piece in pieces}) == 1
-    assert (len(mapped), len(pieces[0].file.reads)) == (1, 1)
+    assert (mapped.times, len(pieces[0].file.reads)) == (1, 1)
 
 
 def test_what_the_page_cache_lacks_is_not_waited_for(

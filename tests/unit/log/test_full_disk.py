@@ -165,16 +165,21 @@ def test_a_marker_that_is_taken_back_makes_nothing_committed_unstable(box: Any) 
     assert box.log.last_stable_offset == first
 
 
-def test_an_epoch_that_cannot_be_noted_is_tried_again(box: Any) -> None:
+def test_epochs_that_cannot_be_written_are_tried_again(box: Any) -> None:
+    """The recovery point does not pass what is not on disk, and writes go on after the pause."""
     box.append(epoch=0)
-    obstacle = box.dir / "leader-epoch-checkpoint.tmp"
+    box.append(epoch=1)
+    obstacle = box.dir / "leader-epoch-checkpoint.flushed.tmp.tmp"
     obstacle.mkdir()
     with pytest.raises(StorageError):
-        box.append(epoch=1)
+        box.log.flush()
+    assert box.log.recovery_point == 0
     obstacle.rmdir()
     box.clock.ms += WRITE_RETRY_PAUSE_MS
     box.append(epoch=1)
-    assert [tuple(e) for e in box.log.epochs.entries] == [(0, 0), (1, 1)]
+    box.log.flush()
+    assert (box.log.recovery_point, box.log.failure) == (3, None)
+    assert (box.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 1\n"
 
 
 def test_a_roll_that_fails_keeps_the_segment(box: Any) -> None:

@@ -141,6 +141,20 @@ def test_what_a_lost_truncation_had_cut_off_before_a_roll_goes(new_box: Any) -> 
     assert box.values() == {0: b"shared", 1: b"new"}
 
 
+def test_epochs_that_no_flush_has_written_are_found_again(new_box: Any) -> None:
+    box = new_box()
+    box.append(b"a", epoch=0)
+    box.append(b"b", epoch=2)
+    box.log.flush()
+    box.append(b"c", epoch=3)
+    box.append(b"d", epoch=5)
+    before = box.log.epochs.entries
+    assert (box.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n2 1\n"
+    log = box.crash(recovery_point=2)
+    assert log.epochs.entries == before
+    assert [tuple(entry) for entry in before] == [(0, 0), (2, 1), (3, 2), (5, 3)]
+
+
 def test_only_what_lies_above_the_recovery_point_is_scanned(new_box: Any) -> None:
     box = filled(new_box, 9, segment_bytes=350)
     point = box.log.segments[1].base_offset

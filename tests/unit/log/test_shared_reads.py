@@ -89,6 +89,31 @@ def test_what_was_cut_off_and_written_anew_is_read_anew(box: Any) -> None:
     assert b"y" in data
 
 
+def test_what_was_read_before_a_cut_is_not_kept_after_it(
+    box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread has read the old bytes, and gives them when the file holds others already."""
+    box.append(b"front")
+    box.append(LARGE)
+    fetch(box, 1)
+    slow = box.log.read(1, 1, up_to_offset=2)
+    real = slow._read
+
+    def cut_meanwhile(nowait: bool) -> bytes:
+        data = real(nowait)
+        box.log.truncate_to(1)
+        box.append(LARGE[:-1] + b"y")
+        return bytes(data)
+
+    monkeypatch.setattr(type(slow), "_read", lambda self, nowait: cut_meanwhile(nowait))
+    old = bytes(slow.read())
+    monkeypatch.undo()
+    for _ in range(3):
+        data, _ = fetch(box, 1)
+        assert len(data) == len(old)
+        assert data != old
+
+
 def test_only_so_much_is_kept(box: Any) -> None:
     for offset in range(2 * SHARED_READS_MAX):
         box.append(LARGE)

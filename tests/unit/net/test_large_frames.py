@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from random import Random
 
@@ -75,9 +76,10 @@ class Stream:
 def test_frames_of_any_size_in_reads_of_any_size(seed: int) -> None:
     rng = Random(seed)
 
+    alike = rng.choice(((LARGE_FRAME_BYTES, 100_000), (264_000, 400_000), (2**21, 3_000_000)))
+
     def some_size() -> int:
-        large = rng.choice((LARGE_FRAME_BYTES, 100_000, 264_000, BEGINNING_BYTES_MAX, 3_000_000))
-        return large + rng.randrange(20)
+        return rng.choice(alike) + rng.randrange(20)
 
     bodies = [rng.randbytes(some_size()) for _ in range(rng.randrange(2, 9))]
     small = with_length(b"small")
@@ -113,6 +115,52 @@ def test_frames_that_are_much_alike_are_not_moved() -> None:
         assert stream.owner.touched == before + 1
     assert stream.owner.frames == [body] * 4
     assert stream.owner.begun == []
+
+
+def test_a_frame_that_is_much_smaller_goes_back_with_what_follows() -> None:
+    """It would keep a buffer that it does not fill."""
+    stream = Stream(with_length(bytes(8 * LARGE_FRAME_BYTES)))
+    smaller = with_length(bytes(4 * LARGE_FRAME_BYTES))
+    stream.receive(smaller)
+    assert len(stream.owner.frames) == 2
+    smallest = with_length(bytes(2 * LARGE_FRAME_BYTES - 4))
+    assert stream.receive(smallest + b"more") == b""
+    assert stream.owner.rest == smallest + b"more"
+    assert len(stream.owner.frames) == 2
+
+
+def test_connections_keep_no_buffers_between_frames() -> None:
+    """A loop asks for a buffer before it knows that there is nothing to read."""
+    body = bytes(4 * LARGE_FRAME_BYTES)
+    streams = [Stream(with_length(body)) for _ in range(3)]
+    offered = {id(stream.frames.get_buffer(-1).obj) for stream in streams}
+    assert len(offered) == 1
+    for stream in streams:
+        stream.receive(with_length(body)[:1000])
+    held = {id(stream.frames.get_buffer(-1).obj) for stream in streams}
+    assert len(held) == 3
+    for stream in streams:
+        stream.receive(with_length(body)[1000:])
+        assert stream.owner.frames == [body, body]
+
+
+def test_idle_connections_cost_no_memory_after_large_requests() -> None:
+    """As a real loop has it, which reads again behind each frame."""
+
+    async def test() -> None:
+        size = 16 * LARGE_FRAME_BYTES
+        async with served() as net:
+            clients = [await net.client() for _ in range(8)]
+            for number in (1, 2, 3):
+                for client in clients:
+                    await client.send(frame(number, body=bytes(size)))
+                    assert await client.receive_ids(1) == [number]
+            gc.collect()
+            kept = [o for o in gc.get_objects() if isinstance(o, LargeFrames)]
+            assert len(kept) >= len(clients)
+            assert sum(len(frames._buffer) for frames in kept) == 0
+
+    run(test)
 
 
 def test_memory_is_taken_for_what_has_arrived() -> None:
@@ -154,6 +202,25 @@ def test_large_requests_wait_for_memory_too() -> None:
             await client.send(b"\0")
             assert await client.receive_ids(1) == [3]
             assert net.used == 0
+
+    run(test)
+
+
+def test_who_goes_while_it_waits_for_memory_is_forgotten() -> None:
+    async def test() -> None:
+        size = 4 * LARGE_FRAME_BYTES
+        async with served(queued_request_bytes_max=size) as net:
+            gone, other = await net.client(), await net.client()
+            await other.send(frame(1, body=bytes(size))[:-1])
+            await until(lambda: net.used >= size)
+            await gone.send(frame(2, body=bytes(size))[:-1])
+            await until(lambda: any(c._memory_full for c in net.server.connections))
+            [waits] = [c for c in net.server.connections if c._memory_full]
+            waits.abort()  # as idle ones are
+            await until(lambda: len(net.server.connections) == 1)
+            assert not net.server.memory._waiting
+            await other.send(b"\0")
+            assert await other.receive_ids(1) == [1]
 
     run(test)
 
