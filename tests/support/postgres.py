@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def postgresql() -> Iterator[str]:
         yield url
     finally:
         if process is not None:
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # at SIGTERM it would wait for its clients to go
             process.wait(STOP_SECONDS_MAX)
         shutil.rmtree(folder)
 
