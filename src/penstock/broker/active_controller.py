@@ -5,7 +5,13 @@ is committed, on a copy of the committed image, and is thrown away with the lead
 
 A broker whose connection breaks, and at the beginning every broker that has not been heard from, is
 knocked at: where nothing listens any more the broker is fenced at once. Everything else waits for
-the session to end. Owned by the event loop's thread.
+the session to end.
+
+After the loop was held up (by a huge request, or a pause of the machine) timers and tasks run
+before the sockets are read, so the signs of life that came meanwhile are not known yet. The
+controller therefore looks every `LOOK_MS` whether the loop turns; the time by which a look is too
+late counts as nobody's silence. The rest counts: on a loop that is slow for good sessions last
+longer, but end. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from penstock.client.connection import Address
 from penstock.client.peers import Knock, knock
 from penstock.metadata.controller import Controller, Decision
 from penstock.metadata.image import Broker
+from penstock.metadata.liveness import EndedSession
 from penstock.net.connection import Connection
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
 
@@ -31,6 +38,10 @@ FIRST_SIGN_S = 0.3
 """How long a new controller waits for brokers to show up before it knocks again."""
 KNOCK_PAUSES_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """The pauses before each knock at a broker that is not heard from; its session goes on."""
+LOOK_MS = 100
+"""How often the controller looks whether the loop turns, and thus reads what others send."""
+HELD_UP_MS_MIN = 100
+"""A look that is more than this late was held up; less is the usual business of a loop."""
 
 
 class ActiveController:
@@ -53,6 +64,8 @@ class ActiveController:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._connections: dict[int, Connection | None] = {}
         """How each broker was last heard from; None for the one on this node."""
+        self._looked_ms = now_ms()
+        """When the loop was last known to turn."""
         self._dropped = False
         self.bootstrapped = False
         """The log is known to begin as a cluster's log has to."""
@@ -61,6 +74,7 @@ class ActiveController:
         self._spawn(self._decide(lambda _: ([], None)))  # whatever the first decision brings
         self._knock_at_the_silent()
         self._timers["first sign"] = self._loop.call_later(FIRST_SIGN_S, self._knock_at_the_silent)
+        self._look()
         self.arm()
 
     def drop(self) -> None:
@@ -86,12 +100,37 @@ class ActiveController:
 
     def _tick(self) -> None:
         self._timers.pop("tick", None)
-        self._spawn(self._decide(lambda c: c.tick(self._now_ms())))
+        self._spawn(self._do_what_is_due())
+
+    async def _do_what_is_due(self) -> None:
+        ended = await self._decide(self._due)
+        if ended is not None:
+            logger.warning(
+                "a broker was not heard from and was fenced: its session is over",
+                extra={"broker": ended.broker_id, "silent_ms": ended.silent_ms},
+            )
+
+    def _due(self, controller: Controller) -> Decision[EndedSession | None]:
+        self._notice_hold_up()
+        return controller.tick(self._now_ms())
+
+    def _look(self) -> None:
+        self._notice_hold_up()
+        self._timers["look"] = self._loop.call_later(LOOK_MS / 1000, self._look)
+
+    def _notice_hold_up(self) -> None:
+        """Before sessions are judged: what was sent while the loop stood still is not read yet."""
+        now_ms = self._now_ms()
+        late_ms = now_ms - self._looked_ms - LOOK_MS
+        if late_ms > HELD_UP_MS_MIN:
+            self.controller.held_up(late_ms, now_ms)
+        self._looked_ms = now_ms
 
     # -- signs of life -------------------------------------------------------------------------
 
     def heard(self, broker_id: int, connection: Connection | None) -> None:
-        """A broker has registered or sent a heartbeat; None: from this node itself."""
+        """A broker registers or has sent a heartbeat; None: from this node itself."""
+        self._notice_hold_up()
         if self._connections.get(broker_id) is connection and broker_id in self._connections:
             return
         self._connections[broker_id] = connection

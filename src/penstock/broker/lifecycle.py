@@ -6,6 +6,7 @@ A broker registers with a new incarnation id and is given its epoch. It catches 
 as far as its own registration, then asks to be unfenced (RECOVERY) and runs. A heartbeat goes out
 every `broker.heartbeat.interval.ms`, and at once when something waits for it: to be unfenced, to be
 let go, or when another broker's state has changed and the controller waits for all to know.
+Whatever goes wrong with one, the next follows after the pause: who falls silent is fenced.
 
 While the session of an earlier run is alive the registration is refused and tried again. A broker
 that the controller does not know any more registers anew under the same incarnation id. Owned by
@@ -84,6 +85,7 @@ class BrokerLifecycle:
         self._unfenced = self._loop.create_future()
         self._let_go = self._loop.create_future()
         self._refused_said_s = 0.0
+        self._failed_said_s = 0.0
         self._alarm = Alarm(log)
 
     # -- the way up ----------------------------------------------------------------------------
@@ -135,13 +137,27 @@ class BrokerLifecycle:
         while True:
             self._wake.clear()
             try:
-                await self._heartbeat()
-            except ApiError as e:
-                if e.code in _UNKNOWN_HERE:
-                    await self._register()
-                    continue
-                self._alarm.raised("heartbeat", f"a heartbeat was not answered: {e}")
+                await self._heartbeat_or_register()
+            except Exception:
+                self._say_failed()
             await self._pause(self._interval_s())
+
+    async def _heartbeat_or_register(self) -> None:
+        try:
+            await self._heartbeat()
+        except ApiError as e:
+            if e.code in _UNKNOWN_HERE:
+                await self._register()
+                self._wake.set()
+                return
+            self._alarm.raised("heartbeat", f"a heartbeat was not answered: {e}")
+
+    def _say_failed(self) -> None:
+        """Called where the exception is at hand."""
+        now_s = self._loop.time()
+        if now_s >= self._failed_said_s:
+            self._failed_said_s = now_s + SAY_AGAIN_S
+            log.exception("a heartbeat failed in a way that was not foreseen; the next follows")
 
     def _interval_s(self) -> float:
         if self.state in (BrokerState.RECOVERY, BrokerState.PENDING_CONTROLLED_SHUTDOWN):

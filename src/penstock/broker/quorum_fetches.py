@@ -1,8 +1,9 @@
 """Fetch and FetchSnapshot of the metadata log: the core judges, the bytes are read here.
 
 A reader that has everything waits: for records, for a higher high watermark, or for another
-leader, up to the time it gave. Limits: `max_bytes` of the request; the first batch is sent whole
-even when it is larger. Owned by the event loop's thread.
+leader, up to the time it gave. However often its fetch is judged meanwhile, it was heard from only
+when that came in. Limits: `max_bytes` of the request; the first batch is sent whole even when it is
+larger. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ class Then(NamedTuple):
 class _Parked:
     """A fetch that waits for news."""
 
-    __slots__ = ("answer", "exchange", "request", "seen", "timer")
+    __slots__ = ("answer", "came_ms", "exchange", "request", "seen", "timer")
 
-    def __init__(self, exchange: Exchange, request: FetchRequest, answer: Answer) -> None:
+    def __init__(
+        self, exchange: Exchange, request: FetchRequest, answer: Answer, came_ms: int
+    ) -> None:
         self.exchange = exchange
         self.request = request
         self.answer = answer
+        self.came_ms = came_ms
         self.seen: State | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -54,11 +58,12 @@ class QuorumFetches:
 
     def fetch(self, exchange: Exchange, request: FetchRequest, answer: Answer) -> None:
         """Have `answer` called with the response to `request`, at once or when there is news."""
-        self._ask(_Parked(exchange, request, answer), may_wait=request.max_wait_ms > 0)
+        fetch = _Parked(exchange, request, answer, self._driver.now_ms())
+        self._ask(fetch, may_wait=request.max_wait_ms > 0)
 
     def _ask(self, fetch: _Parked, *, may_wait: bool) -> None:
         def judged(now_ms: int) -> Sequence[Effect | Then]:
-            verdict, effects = self._driver.quorum.on_fetch(fetch.request, now_ms)
+            verdict, effects = self._driver.quorum.on_fetch(fetch.request, now_ms, fetch.came_ms)
             if isinstance(verdict, Serve):
                 if may_wait and not verdict.has_news:
                     return [*effects, Then(lambda: self._park(fetch))]

@@ -11,6 +11,8 @@ response when they are committed.
 The image that brokers serve from is another one, to which only committed records are applied.
 
 5. Call `tick` when `next_deadline_ms` has come; ask for the deadline anew after every decision.
+6. Tell by `held_up`, before the next decision, when the driver could not listen for a while: the
+silence of brokers in that time is its own.
 
 A controller lives as long as its node is the active one: it is made on a copy of the committed
 image and thrown away with the leadership. `now_ms` is always of a clock that never goes back
@@ -34,7 +36,7 @@ from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.feature_control import update_features
 from penstock.metadata.features import new_cluster_levels
 from penstock.metadata.image import MetadataImage, ResourceType
-from penstock.metadata.liveness import Liveness
+from penstock.metadata.liveness import EndedSession, Liveness
 from penstock.metadata.partition_control import PartitionControl
 from penstock.metadata.partition_index import PartitionIndex
 from penstock.metadata.reassignment_control import ReassignmentControl
@@ -159,12 +161,18 @@ class Controller:
 
     # -- time ----------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> Decision[None]:
-        """Fences a broker whose session has ended, or else does what upkeep is due."""
+    def tick(self, now_ms: int) -> Decision[EndedSession | None]:
+        """Fences a broker whose session has ended and answers which, or else does what upkeep is
+        due.
+        """
         overdue = self._liveness.overdue(now_ms)
         if overdue is not None:
-            return self._brokers.fence(overdue.id), None
+            return self._brokers.fence(overdue.broker_id), overdue
         return self._upkeep.run(now_ms), None
+
+    def held_up(self, ms: int, now_ms: int) -> None:
+        """For `ms` up to now nothing could be heard: no session gets shorter by it."""
+        self._liveness.held_up(ms, now_ms)
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
         """When `tick` is to be called next, `now_ms` if at once; None while nothing is known to

@@ -1,8 +1,13 @@
 """Who was heard from when: the controller's only state that is not in the log.
 
 A broker's session lasts `broker.session.timeout.ms` from its last sign of life. A new controller
-knows no signs of life yet and gives every broker a full session from its activation. The session of
-a broker that is alone does not end: nobody could take over, and it is this very process.
+knows no signs of life yet and gives every broker a full session from its activation.
+
+Silence counts only while this node was able to listen: what it was held up for is given back to
+every session (`held_up`). The session of the broker on this very node does not end once it has been
+heard from: it is this process, and a slow disk, on which its heartbeats wait as well, is no death.
+Until then what is registered may be an earlier run that is over, so its session ends as any other,
+unless the broker is alone: nobody could take over.
 
 A broker that has just registered is a newcomer: clients that had lost it may only try it again
 after their back-off, up to `NEWCOMER_MS` later, so others had better lead meanwhile. All times
@@ -14,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.metadata.assignments import active
 from penstock.metadata.image import Broker, MetadataImage
@@ -29,12 +35,21 @@ class Contact:
 
     epoch: int
     last_ms: int
+    silent_since_ms: int
+    """From when on its silence counts: `last_ms` and what this node was held up for since."""
     metadata_offset: int = NO_OFFSET
     """The last metadata record that the broker has applied."""
     shutdown_offset: int = NO_OFFSET
     """The last record of the changes that took its leaderships, once it asked to shut down."""
     registered_ms: int | None = None
     """When it registered with this controller; None if that was with an earlier one."""
+
+
+class EndedSession(NamedTuple):
+    """Whose session is over, and the silence that counted."""
+
+    broker_id: int
+    silent_ms: int
 
 
 class Liveness:
@@ -49,15 +64,24 @@ class Liveness:
         self._node_id = node_id
         self._timeout_ms = session_timeout_ms
         self._active_since_ms = now_ms
+        self._silent_since_ms = now_ms
+        """From when on the silence of those counts who have not been heard from."""
         self._contacts: dict[int, Contact] = {}
 
     def heard(self, broker_id: int, epoch: int, now_ms: int) -> Contact:
         """Notes a sign of life of this incarnation, and returns what is known of it."""
         contact = self._contacts.get(broker_id)
         if contact is None or contact.epoch != epoch:
-            contact = self._contacts[broker_id] = Contact(epoch, now_ms)
+            contact = self._contacts[broker_id] = Contact(epoch, now_ms, now_ms)
         contact.last_ms = max(contact.last_ms, now_ms)
+        contact.silent_since_ms = max(contact.silent_since_ms, now_ms)
         return contact
+
+    def held_up(self, ms: int, now_ms: int) -> None:
+        """For `ms` up to now this node read nothing of what others may have sent."""
+        self._silent_since_ms = min(self._silent_since_ms + ms, now_ms)
+        for contact in self._contacts.values():
+            contact.silent_since_ms = min(contact.silent_since_ms + ms, now_ms)
 
     def registered(self, broker_id: int, epoch: int, now_ms: int) -> None:
         """Notes that a new incarnation has registered."""
@@ -85,16 +109,17 @@ class Liveness:
 
     def has_session(self, broker: Broker, now_ms: int) -> bool:
         """Whether the broker is unfenced and counts as alive."""
-        return not broker.fenced and now_ms < self._end_ms(broker)
+        return not broker.fenced and (self._is_here(broker) or now_ms < self._end_ms(broker))
 
-    def overdue(self, now_ms: int) -> Broker | None:
-        """The unfenced broker whose session ended first."""
-        late = [b for b in self._with_sessions() if self._end_ms(b) <= now_ms]
-        return min(late, key=self._end_ms, default=None)
+    def overdue(self, now_ms: int) -> EndedSession | None:
+        """The session of an unfenced broker that ended first."""
+        late = [b for b in self._that_may_end() if self._end_ms(b) <= now_ms]
+        first = min(late, key=self._end_ms, default=None)
+        return None if first is None else EndedSession(first.id, now_ms - self._since_ms(first))
 
     def next_end_ms(self) -> int | None:
         """When the next session ends, unless a sign of life comes before."""
-        return min(map(self._end_ms, self._with_sessions()), default=None)
+        return min(map(self._end_ms, self._that_may_end()), default=None)
 
     def lowest_active_offset(self) -> int | None:
         """The metadata offset that every active broker has reached; None without such brokers."""
@@ -106,11 +131,20 @@ class Liveness:
                 offsets.append(contact.metadata_offset if known and contact else NO_OFFSET)
         return min(offsets, default=None)
 
-    def _with_sessions(self) -> list[Broker]:
-        brokers = self._image.brokers
-        if len(brokers) == 1 and self._node_id in brokers:
-            return []
-        return [broker for broker in brokers.values() if not broker.fenced]
+    def _that_may_end(self) -> list[Broker]:
+        brokers = self._image.brokers.values()
+        return [broker for broker in brokers if not broker.fenced and not self._is_here(broker)]
+
+    def _is_here(self, broker: Broker) -> bool:
+        """Whether the broker is this process, as far as that matters to its session."""
+        alone = len(self._image.brokers) == 1
+        return broker.id == self._node_id and (alone or self.heard_from(broker))
+
+    def _since_ms(self, broker: Broker) -> int:
+        contact = self._contacts.get(broker.id)
+        if contact is None or contact.epoch != broker.epoch:
+            return self._silent_since_ms
+        return contact.silent_since_ms
 
     def _end_ms(self, broker: Broker) -> int:
-        return self.last_heard_ms(broker) + self._timeout_ms()
+        return self._since_ms(broker) + self._timeout_ms()

@@ -1,7 +1,8 @@
 """The leader's side of Fetch and FetchSnapshot: who may read what from where.
 
 The core judges; the driver reads the bytes, waits for more where the reader is willing to, and
-asks again then. A fetch by a replica tells how far its flushed log goes, and that it is alive.
+asks again then. A fetch by a replica tells how far its flushed log goes, and that it was alive when
+the fetch came in: asking again is no sign of life, or a leader that hears nobody would not resign.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ FetchVerdict: TypeAlias = Refuse | Diverging | UseSnapshot | Serve
 SnapshotVerdict: TypeAlias = RefuseSnapshot | ServeSnapshot
 
 
-def on_fetch(core: Core, request: FetchRequest, now_ms: int) -> FetchVerdict:
+def on_fetch(core: Core, request: FetchRequest, now_ms: int, came_ms: int) -> FetchVerdict:
     replica_id = max(request.replica_state.replica_id, request.replica_id)
     part = messages.fetch_part(request)
     if not messages.is_ours(core, request.cluster_id):
@@ -98,14 +99,14 @@ def on_fetch(core: Core, request: FetchRequest, now_ms: int) -> FetchVerdict:
     offset, epoch = part.fetch_offset, part.last_fetched_epoch
     key = ReplicaKey(replica_id, part.replica_directory_id)
     if log.needs_snapshot(offset, epoch) and log.snapshot is not None:
-        hear(role, key, now_ms)
+        hear(role, key, now_ms, came_ms)
         return UseSnapshot(messages.fetch_response(core, snapshot=log.snapshot), log.snapshot)
     diverging = log.divergence(offset, epoch)
     if diverging is not None:
-        hear(role, key, now_ms)
+        hear(role, key, now_ms, came_ms)
         return Diverging(messages.fetch_response(core, diverging=diverging), diverging)
     if replica_id >= 0 and key != core.me:
-        on_fetched(core, role, key, offset, now_ms)
+        on_fetched(core, role, key, offset, now_ms, came_ms)
         if advance(core, role):
             on_committed(core, role, now_ms)
     return Serve(
@@ -131,9 +132,10 @@ def judge_epoch(core: Core, replica_id: int, epoch: int, now_ms: int) -> ErrorCo
     return ErrorCode.NONE
 
 
-def hear(role: Leader, key: ReplicaKey, now_ms: int) -> None:
+def hear(role: Leader, key: ReplicaKey, now_ms: int, came_ms: int) -> None:
     if key.id >= 0:
-        progress_of(role, key, now_ms).heard_ms = now_ms
+        progress = progress_of(role, key, now_ms)
+        progress.heard_ms = max(progress.heard_ms, came_ms)
 
 
 def on_fetch_snapshot(core: Core, request: FetchSnapshotRequest, now_ms: int) -> SnapshotVerdict:
@@ -153,5 +155,6 @@ def on_fetch_snapshot(core: Core, request: FetchSnapshotRequest, now_ms: int) ->
         response.topics[0].partitions[0].error_code = ErrorCode.POSITION_OUT_OF_RANGE
         return RefuseSnapshot(response, ErrorCode.POSITION_OUT_OF_RANGE)
     assert isinstance(core.role, Leader)
-    hear(core.role, ReplicaKey(request.replica_id, part.replica_directory_id), now_ms)
+    key = ReplicaKey(request.replica_id, part.replica_directory_id)
+    hear(core.role, key, now_ms, came_ms=now_ms)
     return ServeSnapshot(response, snapshot_id, part.position, request.max_bytes)

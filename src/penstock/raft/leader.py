@@ -124,8 +124,12 @@ def progress_of(role: Leader, key: ReplicaKey, now_ms: int) -> Progress:
     return progress
 
 
-def on_fetched(core: Core, role: Leader, key: ReplicaKey, offset: int, now_ms: int) -> None:
-    """`key` has flushed its log, the same as ours, up to `offset`."""
+def on_fetched(
+    core: Core, role: Leader, key: ReplicaKey, offset: int, now_ms: int, came_ms: int
+) -> None:
+    """`key` has flushed its log, the same as ours, up to `offset`, as a fetch said that came in at
+    `came_ms`.
+    """
     progress = progress_of(role, key, now_ms)
     end = core.log.end_offset
     if offset >= end:
@@ -133,7 +137,8 @@ def on_fetched(core: Core, role: Leader, key: ReplicaKey, offset: int, now_ms: i
     elif offset >= progress.leader_end_at_fetch >= 0:
         progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
     progress.end_offset = offset
-    progress.last_fetch_ms = progress.heard_ms = now_ms
+    progress.last_fetch_ms = max(progress.last_fetch_ms, came_ms)
+    progress.heard_ms = max(progress.heard_ms, came_ms)
     progress.leader_end_at_fetch = end
 
 

@@ -24,8 +24,8 @@ One thread, the driver's, calls it. Duties of the driver:
 8.  Fetch goes to `on_fetch`. Carry out the effects; answer `Refuse`, `Diverging` and `UseSnapshot`
     with their response. For `Serve` with `has_news` read whole batches from `first` on into the
     response's partition; without news wait until `log_end_offset`, `high_watermark` or
-    `leader_and_epoch` change or max_wait_ms is over, then call `on_fetch` again and answer what it
-    says then. FetchSnapshot goes to `on_fetch_snapshot`.
+    `leader_and_epoch` change or max_wait_ms is over, then call `on_fetch` again, with the time at
+    which the request came, and answer what it says then. FetchSnapshot goes to `on_fetch_snapshot`.
 9.  Only what lies below `high_watermark` is applied to the image that is served. `Committed` tells
     of each move; it never passes what is flushed here.
 10. `WriteSnapshot` with position 0 begins a new partial file. `LoadSnapshot`: read it (in another
@@ -238,8 +238,11 @@ class Quorum:
         REQUESTS[type(request)](self._core, token, request, now_ms)
         return self._done(now_ms)
 
-    def on_fetch(self, request: FetchRequest, now_ms: int) -> tuple[FetchVerdict, list[Effect]]:
-        verdict = on_fetch(self._core, request, now_ms)
+    def on_fetch(
+        self, request: FetchRequest, now_ms: int, came_ms: int | None = None
+    ) -> tuple[FetchVerdict, list[Effect]]:
+        """`came_ms`: when the request came in, if that was not just now."""
+        verdict = on_fetch(self._core, request, now_ms, now_ms if came_ms is None else came_ms)
         return verdict, self._done(now_ms)
 
     def on_fetch_snapshot(

@@ -139,7 +139,14 @@ class Scenario:
         return [], []
 
     def do_tick(self) -> Any:
-        return self.controller.tick(self.now_ms)[0], []
+        records, ended = self.controller.tick(self.now_ms)
+        said = [] if ended is None else [f"broker {ended.broker_id} silent for {ended.silent_ms}"]
+        return records, said
+
+    def do_held_up(self, ms: str) -> Any:
+        """For so long, up to now, the controller could not hear anybody."""
+        self.controller.held_up(int(ms), self.now_ms)
+        return [], []
 
     def do_deadline(self) -> Any:
         return [], [self.controller.next_deadline_ms(self.now_ms)]

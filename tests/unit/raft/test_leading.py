@@ -138,6 +138,34 @@ def test_a_leader_that_hears_no_majority_resigns() -> None:
     assert line == [2, 3]
 
 
+def test_a_fetch_that_is_judged_again_is_no_new_sign_of_life() -> None:
+    rig = committed()
+    rig.wait(100)
+    request = fetch_request(key(3), 4, 2, rig.quorum.epoch)
+    came_ms = rig.now
+    rig.quorum.on_fetch(request, rig.now)
+    rig.wait(1_500)
+    verdict, _ = rig.quorum.on_fetch(request, rig.now, came_ms)
+    assert isinstance(verdict, Serve)
+    parted = fetch_request(key(3), 9, 2, rig.quorum.epoch)
+    verdict, _ = rig.quorum.on_fetch(parted, rig.now, came_ms)
+    assert isinstance(verdict, Diverging)
+    rig.wait(499)
+    assert rig.quorum.is_leader
+    rig.wait(1)
+    assert rig.quorum.role == "Resigned"
+
+
+def test_an_old_fetch_does_not_make_a_voter_unheard() -> None:
+    rig = committed()
+    came_ms = rig.now
+    rig.wait(1_000)
+    rig.fetched(key(3), 4, 2)
+    rig.quorum.on_fetch(fetch_request(key(3), 4, 2, rig.quorum.epoch), rig.now, came_ms)
+    rig.wait(1_999)
+    assert rig.quorum.is_leader
+
+
 def test_a_refused_append_has_not_happened() -> None:
     rig = committed()
     refused = rig.append(b"a")
