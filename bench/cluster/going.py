@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tests.support.cluster import Cluster
@@ -75,13 +75,13 @@ def _writing(cluster: Cluster, *, raw: bool) -> Iterator[Mapping[str, Writer]]:
     if raw:
         cluster.make_topic("raw", PARTITIONS)
         writers["raw"] = RawWriter(addresses(cluster), "raw", PARTITIONS, PER_SECOND)
-    for writer in writers.values():
-        writer.start()
-    for writer in writers.values():
-        await_true(lambda writer=writer: len(writer.acks) > WARM_UP_ACKS, "no answers")  # type: ignore[misc]
-    yield writers
-    for writer in writers.values():
-        writer.stop()
+    with ExitStack() as stack:
+        for writer in writers.values():
+            writer.start()
+            stack.callback(writer.stop)
+        for writer in writers.values():
+            await_true(lambda writer=writer: len(writer.acks) > WARM_UP_ACKS, "no answers")  # type: ignore[misc]
+        yield writers
 
 
 def settle(writers: Mapping[str, Writer]) -> None:

@@ -22,10 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.cluster.nodes import say
 from bench.run import OUT, machine
 
-from . import connections, failover, partitions
-from .nodes import allow_files, say
+from . import connections, failover, full, partitions
+from .nodes import allow_files
 from .plots import draw
 from .table import tables
 
@@ -51,6 +52,7 @@ PARTS = (
     Part("three nodes", failover.three_nodes, "partitions", (*TO_10K, 30_000, 100_000)),
     Part("active connections", connections.active, "producers", TO_10K),
     Part("idle connections", connections.idle, "connections", TO_100K),
+    Part("a full node", full.full, "files", (1_000, 20_000)),
 )
 
 

@@ -18,8 +18,10 @@ from typing import Any
 from tests.support.cluster import Cluster
 from tests.support.process import BrokerProcess
 
+from penstock.node.descriptors import divided
+
 from .calls import Caller, ScaleError, cluster_metadata, topic_names
-from .nodes import NODE_FILES, SETTINGS, SPARE_FILES, allow_files, busy_cores, rss_mb, single_node
+from .nodes import SETTINGS, SPARE_FILES, allow_files, busy_cores, rss_mb, single_node
 
 ROUNDS = 3
 """Messages of each producer."""
@@ -72,9 +74,9 @@ def loads(count: int) -> Iterator[list[LoadProcess]]:
 
 
 @contextmanager
-def nodes_for(root: Path, connections: int, files_each: int) -> Iterator[Sequence[BrokerProcess]]:
-    """As many nodes as it takes to hold so many connections, each with `files_each` besides."""
-    count = -(-connections // (allow_files() - files_each - SPARE_FILES))
+def nodes_for(root: Path, connections: int) -> Iterator[Sequence[BrokerProcess]]:
+    """As many nodes as it takes to hold so many connections."""
+    count = -(-connections // (divided(allow_files()).connections - SPARE_FILES))
     if count == 1:
         with single_node(root) as node:
             yield [node]
@@ -91,7 +93,7 @@ def connect(load: LoadProcess, places: Sequence[Place], first: int) -> float:
 def idle(root: Path, connections: int, seconds: float) -> dict[str, Any]:
     """Connections that have said hello and then keep quiet."""
     found: dict[str, Any] = {"connections": connections}
-    with nodes_for(root, connections, 0) as nodes:
+    with nodes_for(root, connections) as nodes:
         empty = sum(node.rss_bytes() for node in nodes)
         per_load = allow_files() - SPARE_FILES
         with loads(-(-connections // per_load)) as started:
@@ -124,7 +126,7 @@ def active(root: Path, pairs: int, seconds: float) -> dict[str, Any]:
     message of each producer every `seconds`.
     """
     found: dict[str, Any] = {"producers": pairs, "consumers": pairs}
-    with nodes_for(root, 2 * pairs, min(pairs, NODE_FILES)) as nodes, loads(2) as started:
+    with nodes_for(root, 2 * pairs) as nodes, loads(2) as started:
         places = _places(nodes, pairs)
         producers, consumers = started
         empty = sum(node.rss_bytes() for node in nodes)

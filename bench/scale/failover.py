@@ -1,8 +1,8 @@
 """Partitions of three nodes with three copies each: to make, to hold, and to fail over.
 
-The node that leads a third of them is killed with kill -9. Fail-over ends when the last of some
-partitions that it led, spread evenly over all of them, has acknowledged a message with acks=all;
-the metadata then has to name a live leader for every partition.
+The node that leads a third of them is killed with kill -9. Fail-over begins with the signal and
+ends when the last of some partitions that it led, spread evenly over all of them, has acknowledged
+a message with acks=all; the metadata then has to name a live leader for every partition.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from bench.cluster.writers import ACKS_ALL
 from tests.support.cluster import Cluster
 from tests.support.cluster_nodes import ClusterNode, PenstockClusterNode
 
@@ -37,7 +38,6 @@ IN_SYNC_S_MAX = 900.0
 FAIL_OVER_S_MAX = 300.0
 LOOK_S = 0.5
 PAUSE_S = 0.005
-ACKS_ALL = -1
 
 
 def three_nodes(root: Path, partitions: int, seconds: float) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def _kill(cluster: Cluster, victim: int) -> dict[str, Any]:
     with Caller(_address(survivors[0])) as caller:
         led = _led_by(caller, victim)
     probes = led[:: max(1, len(led) // PROBES)][:PROBES]
-    cluster.kill(victim)
     began = time.perf_counter()
+    cluster.kill(victim)
     times = _until_written(survivors, probes, began)
     with Caller(_address(survivors[0])) as caller:
         until(

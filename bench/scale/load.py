@@ -5,6 +5,8 @@ reads one JSON answer per line. Orders:
 
 * `connect` opens connections, each after an ApiVersions request, from several loopback addresses,
   since one pair of addresses has only some 28,000 ports.
+* `fill` does the same to one node until a connection is closed or not answered for `wait_s`.
+* `greet` has each connection ask for the API versions again; `hang_up` closes the last `count`.
 * `begin` has each connection fetch one partition from its start until it has the message that the
   parent has put there, and wait for more.
 * `consume` goes on with that, by long polls, for `seconds`, and notes how old each message is that
@@ -58,6 +60,7 @@ EPOLL_STEP_S = 0.001
 VALUE_BYTES = 100
 MARK = b"scale-due"
 """Before the time at which a message was due, so that it is found in the batch."""
+HELLO = bytes(frame(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0))
 _DUE = struct.Struct(">q")
 _ERROR = struct.Struct(">h")
 
@@ -91,6 +94,12 @@ class Client:
         self.rest = data[position:]
         return found
 
+    def greet(self) -> None:
+        """Asks for the API versions, and has the answer; TimeoutError when there is none."""
+        self.sock.sendall(HELLO)
+        while not self.frames():
+            pass
+
     def ask(self) -> None:
         """Long-polls for what comes next."""
         assert self.fetch is not None
@@ -106,24 +115,49 @@ class Load:
 
     def connect(self, order: dict[str, Any]) -> dict[str, Any]:
         """Each of `places` is host, port, topic and partition."""
-        hello = frame(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0)
         began = time.perf_counter()
         first = order["first"]
         for number, (host, port, topic, partition) in enumerate(order["places"], first):
-            sock = socket.socket()
-            sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
-            sock.settimeout(CONNECT_S_MAX)
-            sock.bind((SOURCE.format(1 + number // PER_SOURCE), 0))
-            sock.connect((host, port))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.sendall(hello)
-            client = Client(sock, topic, partition)
-            while not client.frames():
-                pass
-            self._clients.append(client)
-            self._by_fd[sock.fileno()] = client
-            self._epoll.register(sock.fileno(), select.EPOLLIN)
+            client = Client(_socket(number, CONNECT_S_MAX), topic, partition)
+            client.sock.connect((host, port))
+            client.greet()
+            self._add(client)
         return {"connected": len(self._clients), "seconds": time.perf_counter() - began}
+
+    def _add(self, client: Client) -> None:
+        self._clients.append(client)
+        self._by_fd[client.sock.fileno()] = client
+        self._epoll.register(client.sock.fileno(), select.EPOLLIN)
+
+    def fill(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Up to `count` connections to one node, in `seconds` at most; whether it is full."""
+        began = time.perf_counter()
+        for number in range(order["first"], order["first"] + order["count"]):
+            if time.perf_counter() - began > order["seconds"]:
+                raise ScaleError(f"{len(self._clients)} connections in {order['seconds']} s")
+            client = Client(_socket(number, order["wait_s"]), "", 0)
+            try:
+                client.sock.connect((order["host"], order["port"]))
+                client.greet()
+            except (ScaleError, OSError):
+                client.sock.close()
+                return {"connected": len(self._clients), "full": True}
+            self._add(client)
+        return {"connected": len(self._clients), "full": False}
+
+    def greet(self, _order: dict[str, Any]) -> dict[str, Any]:
+        """How many connections are answered."""
+        for client in self._clients:
+            client.greet()
+        return {"answered": len(self._clients)}
+
+    def hang_up(self, order: dict[str, Any]) -> dict[str, Any]:
+        for client in self._clients[-order["count"] :]:
+            self._epoll.unregister(client.sock.fileno())
+            del self._by_fd[client.sock.fileno()]
+            client.sock.close()
+        del self._clients[-order["count"] :]
+        return {"connected": len(self._clients)}
 
     def begin(self, _order: dict[str, Any]) -> dict[str, Any]:
         """Everybody has read what is there, and waits."""
@@ -199,6 +233,16 @@ class Load:
             return self._epoll.poll(wait_s - EPOLL_STEP_S)
         time.sleep(wait_s)
         return self._epoll.poll(0)
+
+
+def _socket(number: int, seconds: float) -> socket.socket:
+    """A socket for the connection with this number, bound to one of the loopback addresses."""
+    sock = socket.socket()
+    sock.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.settimeout(seconds)
+    sock.bind((SOURCE.format(1 + number // PER_SOURCE), 0))
+    return sock
 
 
 def _message(client: Client, due: int) -> bytearray:

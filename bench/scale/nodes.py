@@ -8,7 +8,6 @@ off, as the settings advise where those are many.
 from __future__ import annotations
 
 import resource
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,9 +24,8 @@ POLL_S = 0.01
 SETTLE_SHARE = 0.3
 """How long a node is left alone before a look at its idling, as a share of the look."""
 MB = 1_000_000
-NODE_FILES = 4_096
-"""Segment files that a node keeps open, besides its connections."""
 SPARE_FILES = 200
+"""Of a process of the load, besides its connections."""
 SETTINGS = {
     "penstock.metrics.per.topic": "false",
     "penstock.metrics.per.partition": "false",
@@ -43,14 +41,28 @@ class Process(Protocol):
 
 
 @contextmanager
-def single_node(root: Path, settings: Mapping[str, str] | None = None) -> Iterator[NodeProcess]:
-    """A node that is gone afterwards."""
-    node = NodeProcess(root, SETTINGS | dict(settings or {}))
+def single_node(
+    root: Path, settings: Mapping[str, str] | None = None, *, files: int | None = None
+) -> Iterator[NodeProcess]:
+    """A node that is gone afterwards; with `files` it may open so many."""
+    wanted = SETTINGS | dict(settings or {})
+    node = NodeProcess(root, wanted) if files is None else LimitedNode(root, wanted, files)
     try:
         start(node)
         yield node
     finally:
         node.kill()
+
+
+class LimitedNode(NodeProcess):
+    """A node that may open so many files and no more."""
+
+    def __init__(self, root: Path, settings: Mapping[str, str], files: int) -> None:
+        super().__init__(root, settings)
+        self._files = files
+
+    def command(self) -> list[str]:
+        return ["prlimit", f"--nofile={self._files}", *super().command()]
 
 
 def address(node: NodeProcess) -> Address:
@@ -115,7 +127,3 @@ def allow_files() -> int:
         hard = int(Path("/proc/sys/fs/nr_open").read_text())
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

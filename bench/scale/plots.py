@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .nodes import say
+from bench.cluster.nodes import say
 
 Row = Mapping[str, Any]
 

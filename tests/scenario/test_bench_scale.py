@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from penstock.node.descriptors import divided
+
 pytest.importorskip("confluent_kafka", reason="bench.scale needs confluent-kafka")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +64,19 @@ def test_idle_connections_are_counted(tmp_path: Path) -> None:
     [row] = scale(tmp_path, "idle connections", 50)
     assert row["nodes"] == 1
     assert row["tcp_sockets"] >= 100
+
+
+def test_a_full_node_serves_whom_it_has_and_takes_others_when_some_have_gone(
+    tmp_path: Path,
+) -> None:
+    [row] = scale(tmp_path, "a full node", 300)
+    assert (row["files"], row["segments"]) == (300, 75)
+    assert row["connections"] == divided(300).connections == 85
+    assert row["answered_when_full"] == row["connections"]
+    assert row["knocks_taken"] == 0
+    assert row["full_lines_logged"] > 0
+    assert row["messages_there"] == 1
+    assert row["taken_again_s"] >= 0
 
 
 def test_a_size_that_fails_is_recorded_with_its_reason_and_ends_the_series(tmp_path: Path) -> None:

@@ -36,10 +36,11 @@ _NEVER = (0, float("-inf"))
 class FileCache:
     """The open descriptors of all segments of a data directory."""
 
-    __slots__ = ("_open", "clock", "limit", "lock", "reads", "views")
+    __slots__ = ("_open", "clock", "limit", "lock", "reads", "views", "views_max")
 
-    def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
+    def __init__(self, limit: int = OPEN_FILES_MAX, views_max: int = UNREAD_VIEWS_MAX) -> None:
         self.limit = limit
+        self.views_max = views_max
         self.lock = Lock()
         self._open: OrderedDict[LogFile, None] = OrderedDict()
         self.reads = SharedReads()
@@ -145,7 +146,7 @@ class LogFile:
         Nobody else may look at it: a page that cannot be read any more would end the process, while
         the kernel tells who sends it (EFAULT). OSError or ValueError when it cannot be mapped.
         """
-        if self._cache.views >= UNREAD_VIEWS_MAX:
+        if self._cache.views >= self._cache.views_max:
             raise OSError(errno.EMFILE, "too much is on its way unread")
         view = pages.mapped(self.fd, position, size, self._cache.view_gone)
         self._cache.views += 1

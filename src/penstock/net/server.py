@@ -37,6 +37,7 @@ class NetLimits:
     request_bytes_max: int = 100 * 1024 * 1024
     queued_request_bytes_max: int = UNLIMITED
     connections_max: int = 2**31 - 1
+    connections_limited_by: str = "max.connections"
     connections_per_ip_max: int = 2**31 - 1
     idle_ms_max: int = 10 * 60 * 1000
     listen_backlog: int = 50
@@ -107,7 +108,7 @@ class Server:
         ip = connection.peer_host
         reason = ""
         if len(self.connections) >= self._limits.connections_max:
-            reason = "max.connections"
+            reason = self._limits.connections_limited_by
         elif self._per_ip[ip] >= self._limits.connections_per_ip_max:
             reason = "max.connections.per.ip"
         self.connections[connection] = None

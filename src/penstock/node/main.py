@@ -19,6 +19,7 @@ import uvloop
 
 from penstock.base.errors import PenstockError
 from penstock.config.broker_config import BrokerConfig
+from penstock.node.descriptors import raise_limit
 from penstock.node.node import Node
 from penstock.node.pid_file import pid_file
 from penstock.observe.logs import set_up_logging
@@ -42,6 +43,7 @@ def run(config: BrokerConfig) -> int:
         stream=sys.stderr,
     )
     _keep_freed_memory()
+    raise_limit()
     try:
         with pid_file(config.data_dir):
             uvloop.run(_serve(config))

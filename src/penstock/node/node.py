@@ -33,11 +33,13 @@ from penstock.config.listeners import address_text
 from penstock.config.log_config import LogConfig
 from penstock.log.checkpoints import read_meta_properties
 from penstock.log.environment import LogEnvironment
+from penstock.log.files import FileCache
 from penstock.log.manager import LogManager
 from penstock.log.run_claim import RunClaim, boot_id
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.net.server import NetLimits, Server
 from penstock.node.compaction import Compaction
+from penstock.node.descriptors import LIMIT, shared_out
 from penstock.node.formation import Formation, Formed
 from penstock.node.housekeeping import Housekeeping
 from penstock.node.metrics import NodeMetrics
@@ -73,6 +75,7 @@ class Node:
         self._rng = rng or SystemRng()
         self._settings = BrokerSettings.of(config)
         self._claim = RunClaim(config.data_dir, boot_id() if boot is None else boot)
+        self._files = shared_out()
         self._servers: list[Server] = []
         self._http: HttpServer | None = None
         self._logs: LogManager | None = None
@@ -95,7 +98,8 @@ class Node:
     async def start(self) -> None:
         """Returns when clients are served."""
         config, clock, rng = self._config, self._clock, self._rng
-        env = LogEnvironment(clock=clock, rng=rng)
+        files = FileCache(self._files.segments, self._files.views)
+        env = LogEnvironment(files, clock=clock, rng=rng)
         env.producer_id_expiration_ms = config.producer_id_expiration_ms
         env.on_fsync_failed = self._claim.withdraw
         logs = self._logs = LogManager(config.data_dir, self._topic_config, env)
@@ -213,7 +217,7 @@ class Node:
 
     def _bind(self, dispatcher: Dispatcher, metrics: NodeMetrics) -> list[Endpoint]:
         """Take every listener's address; what clients are told follows from what was taken."""
-        limits = net_limits(self._config)
+        limits = net_limits(self._config, self._files.connections // len(self._config.listen))
         advertised = {listener.name: listener for listener in self._config.advertised}
         endpoints = []
         for listener in self._config.listen:
@@ -367,11 +371,14 @@ def _listening(host: str, port: int, option: str) -> Iterator[None]:
         ) from e
 
 
-def net_limits(config: BrokerConfig) -> NetLimits:
+def net_limits(config: BrokerConfig, connections_max: int) -> NetLimits:
+    """For one listener, which has so many descriptors."""
+    limited = connections_max < config.max_connections
     return NetLimits(
         request_bytes_max=config.socket_request_max_bytes,
         queued_request_bytes_max=config.queued_max_request_bytes,
-        connections_max=config.max_connections,
+        connections_max=connections_max if limited else config.max_connections,
+        connections_limited_by=LIMIT if limited else "max.connections",
         connections_per_ip_max=config.max_connections_per_ip,
         idle_ms_max=config.connections_max_idle_ms,
         listen_backlog=config.socket_listen_backlog_size,

@@ -1,0 +1,45 @@
+"""How a node shares out the files that its process may open.
+
+Segments, stretches of them that are on their way unread, connections, and everything else (the
+metadata log, other nodes, HTTP, checkpoints) all take descriptors. A client that is refused is told
+so by a line in the log and may come again; a log that cannot open its file cannot be written. So
+connections get what the others leave, and never more.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import NamedTuple
+
+from penstock.log.limits import OPEN_FILES_MAX, UNREAD_VIEWS_MAX
+
+RESERVED_MAX = 256
+"""For everything else."""
+LIMIT = "ulimit -n"
+"""What a client is refused for that finds no descriptor left."""
+
+
+class Descriptors(NamedTuple):
+    """How many may be open at once of each kind."""
+
+    segments: int
+    views: int
+    connections: int
+
+
+def raise_limit() -> None:
+    """Take as many as the system allows the process: what shells give by default is little."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def shared_out() -> Descriptors:
+    """What the process may open, divided."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return divided(files) if files != resource.RLIM_INFINITY else divided(2**31 - 1)
+
+
+def divided(files: int) -> Descriptors:
+    left = files - min(RESERVED_MAX, files // 4)
+    segments, views = min(OPEN_FILES_MAX, left // 2), min(UNREAD_VIEWS_MAX, left // 8)
+    return Descriptors(segments, views, left - segments - views)
