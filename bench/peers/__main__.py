@@ -44,6 +44,11 @@ CATALOGUE = (*WORKLOADS, *three_nodes.WORKLOADS)
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="rounds (default 5)")
+    parser.add_argument(
+        "--go-on",
+        action="store_true",
+        help="with the rounds that are missing in peers.json, as of a run that was cut short",
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="per case (default 1)")
     parser.add_argument(
         "--only",
@@ -113,11 +118,16 @@ def main() -> None:
     chosen = [w for w in CATALOGUE if any(text in f"{w.section}\n{w.name}" for text in texts)]
     if not chosen:
         raise SystemExit(f"no workload has {' or '.join(texts)!r} in its section or name")
-    results = Results(machine(), wanted.seconds)
+    earlier = wanted.out / "peers.json"
+    if wanted.go_on and earlier.exists():
+        results = Results.read(earlier)
+    else:
+        results = Results(machine(), wanted.seconds)
+    done = results.rounds()
     kinds = []
     for kind in chosen_peers(wanted.peers):
         missing = kind.missing()
-        results.peers[kind.name] = told_of(kind, missing)
+        results.peers.setdefault(kind.name, {}).update(told_of(kind, missing))
         if missing:
             print(f"{kind.name} is missing: {missing}", file=sys.stderr)
         else:
@@ -130,14 +140,14 @@ def main() -> None:
     touch_memory(parse_size(wanted.touch_memory))
     busy = os.getloadavg()[0]
     print(f"{machine()}; load average {busy:.2f} before the start", file=sys.stderr)
-    progress = Progress(wanted.runs * (len(kinds) * len(on_one) + len(in_clusters)))
+    progress = Progress((wanted.runs - done) * (len(kinds) * len(on_one) + len(in_clusters)))
 
     def round_done(number: int) -> None:
         three_nodes.run_round(in_clusters, number, wanted.seconds, wanted.dir, results, progress)
         results.write(wanted.out / "peers.json")
         report(results, wanted.out)
 
-    plan = Plan(kinds, on_one, wanted.runs, wanted.seconds, wanted.dir)
+    plan = Plan(kinds, on_one, wanted.runs, wanted.seconds, wanted.dir, done)
     run_rounds(plan, results, progress, round_done)
     print((wanted.out / "peers.md").read_text())
 

@@ -75,6 +75,21 @@ class Results:
         new.write_text(json.dumps(asdict(self), indent=1) + "\n")
         new.replace(path)
 
+    @classmethod
+    def read(cls, path: Path) -> Results:
+        """What `write` has written."""
+        return cls(**json.loads(path.read_text()))
+
+    def rounds(self) -> int:
+        """The number of the last round; 0 before the first."""
+        numbers = (
+            entry["round"]
+            for peers in self.values.values()
+            for entries in peers.values()
+            for entry in entries
+        )
+        return max(numbers, default=0)
+
     def by_round(self, workload: str, peer: str, key: str) -> dict[int, float]:
         """The values of one figure."""
         entries = self.values.get(workload, {}).get(peer, [])

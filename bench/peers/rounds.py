@@ -44,6 +44,8 @@ class Plan(NamedTuple):
     runs: int
     seconds: float
     folder: Path
+    done: int = 0
+    """Rounds that an earlier run has done."""
 
 
 class Progress:
@@ -68,7 +70,7 @@ def run_rounds(
     plan: Plan, results: Results, progress: Progress, round_done: Callable[[int], None]
 ) -> None:
     """All rounds; `round_done` is called at the end of each one with its number (from 1)."""
-    for number in range(1, plan.runs + 1):
+    for number in range(plan.done + 1, plan.runs + 1):
         for kind in rotated(plan.kinds, number - 1):
             for fsync in (False, True):
                 chosen = _possible(plan, kind, number, fsync, results, progress)

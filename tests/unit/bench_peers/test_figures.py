@@ -163,6 +163,16 @@ def test_every_workload_has_a_name_of_its_own() -> None:
     assert sorted(set(names)) == sorted(names)
 
 
+def test_a_run_can_go_on_where_another_was_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "peers.json"
+    assert Results("a machine", 1.0).rounds() == 0
+    found = results(Penstock=[1.5, 2.5], Apache_Kafka=[1.0])
+    found.write(path)
+    again = Results.read(path)
+    assert again == found
+    assert again.rounds() == 2
+
+
 def test_results_are_written_whole(tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
     results(Penstock=[1.5]).write(path)
