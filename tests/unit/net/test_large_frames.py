@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from penstock.net.connection import LARGE_FRAMES_PER_TURN
 from penstock.net.large_frames import (
     BEGINNING_BYTES_MAX,
     GROWTH,
@@ -221,6 +222,24 @@ def test_who_goes_while_it_waits_for_memory_is_forgotten() -> None:
             assert not net.server.memory._waiting
             await other.send(b"\0")
             assert await other.receive_ids(1) == [1]
+
+    run(test)
+
+
+def test_others_have_their_turn_after_some_frames() -> None:
+    async def test() -> None:
+        large = frame(1, body=bytes(LARGE_FRAME_BYTES))
+        async with served() as net:
+            greedy, modest = await net.client(), await net.client()
+            for client in (greedy, modest):
+                await client.send(large)
+                assert await client.receive_ids(1) == [1]
+            # All of it is in the sockets before the loop looks at them.
+            greedy.send_unread(large * 20)
+            modest.send_unread(frame(2, body=bytes(LARGE_FRAME_BYTES)))
+            assert await modest.receive_ids(1) == [2]
+            assert net.script.seen.index(2) <= 2 + 2 * LARGE_FRAMES_PER_TURN
+            assert await greedy.receive_ids(20) == [1] * 20
 
     run(test)
 
