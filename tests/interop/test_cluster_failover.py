@@ -40,8 +40,8 @@ MEDIAN_PAUSE_SECONDS_MAX = 4.0
 WORST_PAUSE_SECONDS_MAX = 20.0
 SETTLE_SECONDS = 1.0
 PROMPT_SECONDS = 0.3
-# By themselves Java and librdkafka stay below 100 ms (`make bench-cluster` measures librdkafka, what
-# the others take is printed below); aiokafka and kafka-python always pause that long when a leader
+# By themselves Java and librdkafka stay below 100 ms: `make bench-cluster` measures the latter, and
+# what others take is printed below. aiokafka and kafka-python always pause that long when a leader
 # has moved, and here other tests take their share of the processor.
 ROLLING_P99_SECONDS_MAX = 3.0
 BETWEEN_NODES_SECONDS = 3.0
