@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN_SECONDS_MAX = 280
 PUBLISH = "publish 100 B, one per request, 1 connection, acks=1"
 PUBLISH_SYNCED = "publish 100 B, one per request, 1 connection, fsync before ack"
-COLD = "consume 1 KB from disk (cold)"
+COLD = "consume 1 KB from disk (cold), 12 s old"
 FAN_OUT = "fan-out of 1 KB to 5 groups"
 PACED = "end to end, 1,000 messages/s of 100 B, one per request"
 START = "start until the first answer"

@@ -371,13 +371,13 @@ def _listening(host: str, port: int, option: str) -> Iterator[None]:
         ) from e
 
 
-def net_limits(config: BrokerConfig, connections_max: int) -> NetLimits:
+def net_limits(config: BrokerConfig, descriptors: int) -> NetLimits:
     """For one listener, which has so many descriptors."""
-    limited = connections_max < config.max_connections
+    limited = descriptors < config.max_connections
     return NetLimits(
         request_bytes_max=config.socket_request_max_bytes,
         queued_request_bytes_max=config.queued_max_request_bytes,
-        connections_max=connections_max if limited else config.max_connections,
+        connections_max=descriptors if limited else config.max_connections,
         connections_limited_by=LIMIT if limited else "max.connections",
         connections_per_ip_max=config.max_connections_per_ip,
         idle_ms_max=config.connections_max_idle_ms,

@@ -50,6 +50,7 @@ from support.calls import RawTopic
 from unit.broker.rig import Peer
 
 TOPIC_ID = b"t" * 16
+DESCRIPTORS = 1_000
 LISTENER = "PLAINTEXT"
 
 
@@ -109,7 +110,8 @@ class Actor:
         self.broker.controller = stage  # type: ignore[assignment]
         dispatcher = Dispatcher(self.broker)
         dispatcher.serves = EVERYTHING
-        self.server = Server(LISTENER, net_limits(config), dispatcher, metrics.requests.answered)
+        limits = net_limits(config, DESCRIPTORS)
+        self.server = Server(LISTENER, limits, dispatcher, metrics.requests.answered)
         self.host, self.port = self.server.bind("127.0.0.1", 0)
         self.hears = True
         self._missed: list[Any] = []
