@@ -9,6 +9,7 @@ connections get what the others leave, and never more.
 from __future__ import annotations
 
 import resource
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.log.limits import OPEN_FILES_MAX, UNREAD_VIEWS_MAX
@@ -30,7 +31,8 @@ class Descriptors(NamedTuple):
 def raise_limit() -> None:
     """Take as many as the system allows the process: what shells give by default is little."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with suppress(ValueError, OSError):  # where the limit is not to be believed, it stays
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def shared_out() -> Descriptors:
