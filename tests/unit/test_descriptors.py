@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.config.broker_config import broker_config
-from penstock.log.limits import OPEN_FILES_MAX, UNREAD_VIEWS_MAX
+from penstock.log.limits import OPEN_FILES_MAX, REGIONS_MAX
 from penstock.node.descriptors import RESERVED_MAX, divided
 from penstock.node.node import net_limits
 
@@ -16,11 +16,11 @@ def test_all_have_some_and_a_reserve_is_left(files: int) -> None:
     assert min(found) > 0
     assert files - sum(found) == min(RESERVED_MAX, files // 4)
     assert found.segments <= OPEN_FILES_MAX
-    assert found.views <= UNREAD_VIEWS_MAX
+    assert found.regions <= REGIONS_MAX
 
 
 def test_connections_get_what_the_others_leave() -> None:
-    assert divided(20_000) == (OPEN_FILES_MAX, UNREAD_VIEWS_MAX, 20_000 - 256 - 4_096 - 1_024)
+    assert divided(20_000) == (OPEN_FILES_MAX, REGIONS_MAX, 20_000 - 256 - 4_096 - 1_024)
 
 
 @pytest.mark.parametrize(

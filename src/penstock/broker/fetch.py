@@ -10,8 +10,9 @@ Limits: `max_bytes` of the request, `fetch.max.bytes` of the node, `partition_ma
 first batch of the first partition that has data is sent whole even when it is larger, so that a
 reader always moves on.
 
-Reading is done on the event loop when the page cache has the data and in a worker thread when it
-would have to wait for the disk, or when a follower that catches up takes much of it at a time.
+Large pieces go from the page cache to the socket. What has to be read or checked before is so on
+the event loop when the page cache has it, and in a worker thread when that would have to wait for
+the disk, or when a follower that catches up takes much of it at a time.
 Owned by the event loop's thread.
 """
 
@@ -90,6 +91,11 @@ class FetchInFlight:
     def catches_up(self) -> bool:
         """Whether so much is asked by a follower that it is not read on the event loop."""
         return self.params.is_follower and self.found > FOLLOWER_READ_BYTES_MAX
+
+    def must_read_beside(self, looks: list[Look]) -> bool:
+        if not self.catches_up:
+            return False
+        return any(look.slice is not None and not look.slice.fresh for look in looks)
 
     def enough(self) -> bool:
         """Whether what came in since parking, with what was found then, is worth an answer."""
@@ -199,7 +205,7 @@ class Fetcher:
     # -- reading and answering -----------------------------------------------------------------
 
     def _read_and_answer(self, fetch: FetchInFlight, looks: list[Look]) -> None:
-        if fetch.catches_up:
+        if fetch.must_read_beside(looks):
             self._read_for_follower(fetch, looks)
             return
         records: list[Found] = []
@@ -234,7 +240,9 @@ class Fetcher:
 
     def _read_ahead(self, session: FetchSession, looks: list[Look]) -> None:
         foreseen = next_read(session, looks)
-        if foreseen is not None and foreseen.slice.size > FOLLOWER_READ_BYTES_MAX:
+        if foreseen is None or foreseen.slice.fresh:
+            return
+        if foreseen.slice.size > FOLLOWER_READ_BYTES_MAX:
             work = self._loop.run_in_executor(self._cold_readers, _read_slice, foreseen.slice)
             session.ahead = ReadAhead(foreseen, work)
 
@@ -345,7 +353,7 @@ class Fetcher:
 def _take(look: Look) -> Found:
     """What the page cache has of it; BlockingIOError if that is not all."""
     try:
-        return b"" if look.slice is None else look.slice.to_send()
+        return b"" if look.slice is None else look.slice.to_send(nowait=True)
     except (CorruptRecord, StorageError) as e:
         return e
 
@@ -361,7 +369,7 @@ def _read_cold(looks: list[Look]) -> list[Found]:
 
 def _read_slice(wanted: LogSlice) -> Found:
     try:
-        return wanted.read()
+        return wanted.to_send()
     except (CorruptRecord, StorageError) as e:
         return e
 

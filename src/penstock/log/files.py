@@ -2,7 +2,7 @@
 
 A `LogFile` knows its path and opens itself when it is used; the `FileCache` closes the ones that
 were not used lately when more than its limit are open. A pinned file is never closed: who reads,
-writes or syncs holds a pin for just that long.
+writes, sends or syncs holds a pin for just that long.
 
 Threads: any thread may pin, use and unpin (cold reads and fsync run beside the loop), so opening,
 closing and counting happen under the cache's lock; system calls on a pinned descriptor happen
@@ -11,18 +11,17 @@ outside it. A file that is closed while pinned is closed by its last unpin.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterable
-from threading import Lock
+from threading import RLock
 
 from penstock.base.clock import Clock, SystemClock
-from penstock.log import pages
-from penstock.log.limits import FRESH_S, OPEN_FILES_MAX, UNREAD_VIEWS_MAX
-from penstock.log.shared_reads import SharedReads
+from penstock.base.file_region import FileRegion
+from penstock.log.limits import FRESH_S, OPEN_FILES_MAX, REGIONS_MAX
+from penstock.log.recent_checks import RecentChecks
 
 logger = logging.getLogger("penstock.log")
 
@@ -36,24 +35,22 @@ _NEVER = (0, float("-inf"))
 class FileCache:
     """The open descriptors of all segments of a data directory."""
 
-    __slots__ = ("_open", "clock", "limit", "lock", "reads", "views", "views_max")
+    __slots__ = ("_open", "checks", "clock", "limit", "lock", "regions", "regions_max")
 
-    def __init__(self, limit: int = OPEN_FILES_MAX, views_max: int = UNREAD_VIEWS_MAX) -> None:
+    def __init__(self, limit: int = OPEN_FILES_MAX, regions_max: int = REGIONS_MAX) -> None:
         self.limit = limit
-        self.views_max = views_max
-        self.lock = Lock()
+        self.regions_max = regions_max
+        # Taken again by who holds it when the garbage collector finds a region then.
+        self.lock = RLock()
         self._open: OrderedDict[LogFile, None] = OrderedDict()
-        self.reads = SharedReads()
-        self.views = 0
-        """How many stretches are mapped (`LogFile.view`). They come and go in the loop's thread."""
+        self.checks = RecentChecks()
+        self.regions = 0
+        """How many are on their way (`LogFile.region`)."""
         self.clock: Clock = SystemClock()
 
     @property
     def opened(self) -> int:
         return len(self._open)
-
-    def view_gone(self) -> None:
-        self.views -= 1
 
     def _admit(self, file: LogFile) -> None:
         """Called under the lock after `file` was opened."""
@@ -84,12 +81,11 @@ class LogFile:
         "_doomed",
         "_marks",
         "ahead_to",
+        "checks",
         "cuts",
         "fd",
         "path",
         "pins",
-        "reads",
-        "shares",
         "tail",
         "used",
     )
@@ -103,15 +99,13 @@ class LogFile:
         """What was written last, for readers at the tail; gone when the file is closed."""
         self.ahead_to = 0
         """How far the page cache was asked to read ahead; 0 until someone reads what it lacks."""
-        self.shares = 0
-        """How many more reads are kept for others that have not asked yet (`SharedReads`)."""
         self.cuts = 0
-        """How often its end was cut off (`SharedReads`)."""
+        """How often its end was cut off (`RecentChecks`)."""
         self._marks = (_NEVER, _NEVER)
         """Two positions, the older first: what lies behind was written at that time or later."""
         self._doomed = False
         self._cache = cache
-        self.reads = cache.reads
+        self.checks = cache.checks
 
     def pin(self) -> int:
         """The open descriptor, which stays valid until `unpin`."""
@@ -128,29 +122,35 @@ class LogFile:
 
     def wrote(self, start: int) -> None:
         """What lies behind `start` was written just now."""
-        now_s, last = self._cache.clock.monotonic(), self._marks[1]
+        now_s, last = self.now_s(), self._marks[1]
         if now_s - last[1] > FRESH_S / 2:
             self._marks = (last, (start, now_s))
 
     def is_fresh(self, position: int) -> bool:
         """Whether all that lies behind `position` was surely written in the last `FRESH_S`."""
-        since_s = self._cache.clock.monotonic() - FRESH_S
+        since_s = self.now_s() - FRESH_S
         (early, early_s), (late, late_s) = self._marks
         return (position >= late and late_s >= since_s) or (
             position >= early and early_s >= since_s
         )
 
-    def view(self, position: int, size: int) -> memoryview:
-        """What lies there, as the page cache has it, for the kernel to copy; the file is pinned.
+    def now_s(self) -> float:
+        return self._cache.clock.monotonic()
 
-        Nobody else may look at it: a page that cannot be read any more would end the process, while
-        the kernel tells who sends it (EFAULT). OSError or ValueError when it cannot be mapped.
-        """
-        if self._cache.views >= self._cache.views_max:
-            raise OSError(errno.EMFILE, "too much is on its way unread")
-        view = pages.mapped(self.fd, position, size, self._cache.view_gone)
-        self._cache.views += 1
-        return view
+    def has_room_for_region(self) -> bool:
+        return self._cache.regions < self._cache.regions_max
+
+    def region(self, position: int, size: int) -> FileRegion:
+        """What lies there, to be sent as the page cache has it; pins the file while it is used."""
+        with self._cache.lock:
+            fd = self.pin()
+            self._cache.regions += 1
+        return FileRegion(fd, position, size, self._region_gone)
+
+    def _region_gone(self) -> None:
+        with self._cache.lock:
+            self._cache.regions -= 1
+            self.unpin()
 
     def unpin(self) -> None:
         with self._cache.lock:
@@ -181,7 +181,7 @@ class LogFile:
         finally:
             self.unpin()
         self.tail = None
-        self.reads.forget(self)
+        self.checks.forget(self)
 
     def rename(self, new_path: str) -> None:
         """Give the file another name; open descriptors stay valid."""

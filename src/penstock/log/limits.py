@@ -28,26 +28,16 @@ it was written. By default the kernel keeps such pages for 30 s before it writes
 UNREAD_BYTES_MIN = 64 * 1024
 """Less is read all the same, which takes no longer."""
 
-UNREAD_VIEWS_MAX = 1_024
-"""Stretches that may be on their way to peers unread at once: each takes a descriptor and a mapping
-until its peer has read it. Beyond that they are read.
+REGIONS_MAX = 1_024
+"""Stretches of files that may be on their way to peers at once: each keeps its file open until its
+peer has read it. Beyond that they are read into memory.
 """
 
 READ_AHEAD_BYTES = 8 * 1024 * 1024
 """How far ahead of a reader the page cache is asked to read what it did not have."""
 
-SHARED_READS_MAX = 32
-"""Stretches of segments that are kept in memory because several readers ask for them."""
-
-SHARED_READ_BYTES_MIN = 16 * 1024
-SHARED_READ_BYTES_MAX = 1024 * 1024
-"""Smaller stretches are read as quickly as they are looked up; larger ones take too much memory."""
-
-SHARED_READS_AT_ONCE = 8
-"""Stretches of a file with several readers that are kept although one has asked for them so far."""
-
-SHARED_READS_ASKED_MAX = 64
-"""Stretches of which it is remembered that they were asked for once."""
+RECENT_CHECKS_MAX = 1_024
+"""Stretches of segments of which it is remembered that they were found good lately."""
 
 SYNC_THREADS = 16
 """Threads that sync files at a time while logs are closed. One takes many times as long; between 4

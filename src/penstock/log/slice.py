@@ -1,9 +1,10 @@
 """A stretch of a segment that is ready to be read: the fetch path.
 
-`LogSlice.read` may run in any thread. It checks the CRC of every whole batch, so that damaged data
-is reported and never served; a batch that the slice cuts off is left out. A slice that is `fresh`
-holds whole batches that were checked and written a moment ago: it can go from the page cache to a
-socket unread (`to_send`).
+`LogSlice.read` and `LogSlice.to_send` may run in any thread. They check the CRC of every whole
+batch, so that damaged data is reported and never served; a batch that the slice cuts off is left
+out. What was checked a moment ago can go from the page cache to a socket unread: a slice that is
+`fresh` holds whole batches that were written then, or others that ask for the same have read it
+(`RecentChecks`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from struct import Struct
 from crc32c import crc32c
 
 from penstock.base.errors import CorruptRecord, StorageError
+from penstock.base.file_region import FileRegion
 from penstock.log.files import LogFile
-from penstock.log.limits import READ_AHEAD_BYTES
+from penstock.log.limits import READ_AHEAD_BYTES, UNREAD_BYTES_MIN
+from penstock.log.recent_checks import Checked
 from penstock.wire.records import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 # Length, magic and CRC of a batch; the rest of the header is the reader's business.
@@ -68,24 +71,36 @@ class LogSlice:
         self._on_corrupt = on_corrupt
         self._data = data
 
-    def to_send(self) -> bytes | memoryview:
-        """Like `read` without waiting, for who sends it without looking at it: what is `fresh` is
-        a view of the page cache (`LogFile.view`), unless several readers ask for it.
+    def to_send(self, *, nowait: bool = False) -> bytes | memoryview | FileRegion:
+        """Like `read`, for who sends it without looking at it: what is large, and was checked a
+        moment ago, goes from the page cache to the socket.
         """
         file = self.file
-        if not self.fresh or file.reads.is_shared((file, self.position, self.size)):
-            return self.read(nowait=True)
+        if self._data is None and self.size >= UNREAD_BYTES_MIN and file.has_room_for_region():
+            size = self._good_bytes()
+            if size:
+                return self._region(size, nowait)
+        return self.read(nowait=nowait)
+
+    def _good_bytes(self) -> int:
+        """How much of it is known to be whole batches with good CRCs; 0 if it has to be read."""
+        if self.fresh:
+            return self.size
+        file = self.file
+        found = file.checks.get((file, self.position, self.size))
+        if found is None:
+            return 0
+        self.end_offset = found.end_offset
+        return found.size
+
+    def _region(self, size: int, nowait: bool) -> FileRegion:
         try:
-            fd = file.pin()
-            try:
-                self._probe(fd)
-                return file.view(self.position, self.size)
-            finally:
-                file.unpin()
-        except BlockingIOError:
-            raise
-        except (OSError, ValueError):  # no mapping here, or the file is too short: `read` tells
-            return self.read(nowait=True)
+            region = self.file.region(self.position, size)
+        except OSError as e:
+            raise StorageError(f"cannot open {self.file.path}: {e}") from e
+        if nowait:
+            self._probe(region.fd)
+        return region
 
     def read(self, *, nowait: bool = False) -> bytes | memoryview:
         """The whole batches of the slice, each with a good CRC; else `CorruptRecord` says where.
@@ -95,29 +110,25 @@ class LogSlice:
         if self._data is not None:
             return self._data
         file = self.file
-        place = (file, self.position, self.size)
-        kept = file.reads.get(place)
-        if kept is not None:
-            self.end_offset = kept[1]
-            return kept[0]
-        cuts = file.cuts
-        data = self._read(nowait)
-        file.reads.put(place, (data, self.end_offset), cuts)
-        return data
-
-    def _read(self, nowait: bool) -> bytes | memoryview:
+        began = file.checks.begin(file)
         try:
-            fd = self.file.pin()
+            fd = file.pin()
             try:
                 if nowait:
                     self._probe(fd)
                 data = os.pread(fd, self.size, self.position)
             finally:
-                self.file.unpin()
+                file.unpin()
         except BlockingIOError:
             raise
         except OSError as e:
-            raise StorageError(f"cannot read {self.file.path}: {e}") from e
+            raise StorageError(f"cannot read {file.path}: {e}") from e
+        size = self._check(data)
+        file.checks.put((file, self.position, self.size), Checked(size, self.end_offset), began)
+        return data if size == len(data) else memoryview(data)[:size]
+
+    def _check(self, data: bytes) -> int:
+        """How many bytes of it are whole batches."""
         view = memoryview(data)
         end, pos, unpack = len(data), 0, _CHECK.unpack_from
         whole = end - CRC_START
@@ -135,7 +146,7 @@ class LogSlice:
         if last >= 0:
             base_offset, delta = _LAST_OFFSET.unpack_from(data, last)
             self.end_offset = base_offset + delta + 1
-        return data if pos == end else view[:pos]
+        return pos
 
     def _probe(self, fd: int) -> None:
         """Ask for the first and the last byte without waiting for the disk.

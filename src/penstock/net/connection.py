@@ -22,27 +22,33 @@ before the connection stops (one answer may exceed it).
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from penstock.net.answer_stream import (
+    WRITE_BUFFER_HIGH_BYTES,
+    AnswerStream,
+    Part,
+    has_region,
+)
 from penstock.net.large_frames import LARGE_FRAME_BYTES, LargeFrames
 
 if TYPE_CHECKING:
     from penstock.net.server import Server
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-Answer: TypeAlias = bytes | list[Buffer]
+Answer: TypeAlias = bytes | list[Part]
 
 WAITING_REQUESTS_MAX = 64
-WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
-
 UNANSWERED_PRODUCES_MAX = 64
 WAITING_BYTES_MAX = 16 * 1024 * 1024
 LARGE_FRAMES_PER_TURN = 4
 """Fewer cost throughput, more cost others time."""
+
+log = logging.getLogger("penstock.net")
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_SIZE = 4
@@ -90,7 +96,8 @@ class Exchange:
         """Called when the connection ends before the answer is there."""
         self.on_followed: Callable[[], None] | None = None
         """Called when the peer sends another request behind this one: it need not wait on."""
-        self.answer: Answer | None = None
+        self.answer: Answer | deque[Part] | None = None
+        """Once regions of it are on their way: what is left."""
         self.done = False
         connection.pending.append(self)
 
@@ -119,6 +126,7 @@ class Connection(asyncio.Protocol):
         "_pumping",
         "_read_paused",
         "_server",
+        "_stream",
         "_taken",
         "_transport",
         "_turn",
@@ -148,6 +156,7 @@ class Connection(asyncio.Protocol):
         self._read_paused = False
         self._turn = 0  # large frames since others had theirs
         self._write_paused = False
+        self._stream: AnswerStream | None = None  # made for the first answer with a region
         self.closing = False
         self.active_ns = 0
         self.peer_host = ""
@@ -179,7 +188,11 @@ class Connection(asyncio.Protocol):
         for exchange in self.pending:
             if exchange.on_abandoned is not None and not exchange.done:
                 exchange.on_abandoned()
+            exchange.answer = None
         self.pending.clear()
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
         self._server.forget(self)
         if self.on_lost is not None:
             self.on_lost()
@@ -204,7 +217,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         self.touch()
-        self._pump()
+        self.drain()
 
     def touch(self) -> None:
         """Something has happened: the connection is not idle."""
@@ -358,25 +371,50 @@ class Connection(asyncio.Protocol):
     def drain(self) -> None:
         """Write every answer whose turn has come, then start what waited for it."""
         pending = self.pending
-        transport = self._transport
         answered = self._server.answered
         while pending and pending[0].done:
-            exchange = pending.popleft()
-            answer = exchange.answer
+            exchange = pending[0]
+            if not exchange.ready_ns:
+                exchange.ready_ns = monotonic_ns()
+            if not self._send(exchange):
+                return
+            pending.popleft()
             exchange.answer = None
-            exchange.ready_ns = monotonic_ns()
-            if answer is not None and transport is not None:
-                if isinstance(answer, list):
-                    transport.writelines(answer)
-                else:
-                    transport.write(answer)
             self.active_ns = exchange.sent_ns = monotonic_ns()
             answered(exchange)
             self._server.busy_poll.answered(exchange.sent_ns)
         if self._waiting:
             self._pump()
-        elif self.closing and not pending and transport is not None:
-            transport.close()
+        elif self.closing and not pending and self._transport is not None:
+            self._transport.close()
+
+    def _send(self, exchange: Exchange) -> bool:
+        """Whether all of the answer is with the transport or the kernel; if not, `drain` will be
+        called again.
+        """
+        transport, answer = self._transport, exchange.answer
+        if answer is None or transport is None:
+            return True
+        if isinstance(answer, bytes):
+            transport.write(answer)
+            return True
+        if isinstance(answer, list):
+            if not has_region(answer):
+                transport.writelines(cast("list[bytes]", answer))
+                return True
+            answer = exchange.answer = deque(answer)
+        if self._stream is None:
+            self._stream = AnswerStream(self, transport, self._server.loop)
+        try:
+            return self._stream.send(answer)
+        except (ConnectionError, TimeoutError):
+            self.abort()  # the peer has gone
+        except OSError as e:
+            log.error(
+                "an answer to %s cannot be sent from its file: %s", self.peer_host, e.strerror
+            )
+            self.abort()
+        return False
 
     def _pump(self) -> None:
         if self._pumping:

@@ -12,7 +12,7 @@ import resource
 from contextlib import suppress
 from typing import NamedTuple
 
-from penstock.log.limits import OPEN_FILES_MAX, UNREAD_VIEWS_MAX
+from penstock.log.limits import OPEN_FILES_MAX, REGIONS_MAX
 
 RESERVED_MAX = 256
 """For everything else."""
@@ -24,7 +24,7 @@ class Descriptors(NamedTuple):
     """How many may be open at once of each kind."""
 
     segments: int
-    views: int
+    regions: int
     connections: int
 
 
@@ -43,5 +43,5 @@ def shared_out() -> Descriptors:
 
 def divided(files: int) -> Descriptors:
     left = files - min(RESERVED_MAX, files // 4)
-    segments, views = min(OPEN_FILES_MAX, left // 2), min(UNREAD_VIEWS_MAX, left // 8)
-    return Descriptors(segments, views, left - segments - views)
+    segments, regions = min(OPEN_FILES_MAX, left // 2), min(REGIONS_MAX, left // 8)
+    return Descriptors(segments, regions, left - segments - regions)

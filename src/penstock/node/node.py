@@ -98,7 +98,7 @@ class Node:
     async def start(self) -> None:
         """Returns when clients are served."""
         config, clock, rng = self._config, self._clock, self._rng
-        files = FileCache(self._files.segments, self._files.views)
+        files = FileCache(self._files.segments, self._files.regions)
         env = LogEnvironment(files, clock=clock, rng=rng)
         env.producer_id_expiration_ms = config.producer_id_expiration_ms
         env.on_fsync_failed = self._claim.withdraw

@@ -1,8 +1,8 @@
 """The hand-tuned encoder of the Fetch answer, which carries records without copying them.
 
 Same bytes as the tables in `messages/fetch.py` say (tests hold the two against each other). The
-answer is a list of buffers for `writelines`: small pieces of protocol between the records as they
-were read from disk.
+answer is a list: small pieces of protocol between the records, as they were read from disk or as
+the stretches of files where they lie.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from penstock.base.file_region import FileRegion
 from penstock.wire.produce_codec import LeaderEndpoint, TopicKey
 from penstock.wire.varint import unsigned_varint
 
@@ -20,7 +21,7 @@ LOG_START_FROM = 5
 PREFERRED_REPLICA_FROM = 11
 ENDPOINTS_FROM = 16
 
-Records: TypeAlias = bytes | bytearray | memoryview
+Records: TypeAlias = bytes | bytearray | memoryview | FileRegion
 
 
 class AbortedTransaction(NamedTuple):

@@ -13,6 +13,7 @@ from penstock.wire.messages.fetch import FetchRequest, ReplicaState
 from support import calls
 from support.batches import batch, heads
 from support.calls import RawTopic
+from support.regions import grow_old
 from unit.broker.replica_rig import Stage, staged
 from unit.broker.rig import Peer
 from unit.net.served import run
@@ -63,6 +64,7 @@ async def filled(stage: Stage) -> Follower:
         for index in range(PARTITIONS):
             records = batch([bytes([number]) * BATCH_BYTES])
             await peer.produce(topic, records, acks=1, partition=index)
+    grow_old(stage.actors[1].partition(0).log)
     return Follower(peer, topic)
 
 
@@ -75,15 +77,15 @@ def stored(stage: Stage, index: int) -> bytes:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, int]]:
-    """How often each place of a file was read."""
+    """How often each place of a file was read, or known to be good."""
     counts: Counter[tuple[str, int]] = Counter()
-    read = LogSlice.read
+    to_send = LogSlice.to_send
 
-    def counted(self: LogSlice, *, nowait: bool = False) -> bytes | memoryview:
+    def counted(self: LogSlice, *, nowait: bool = False) -> Any:
         counts[str(self.file), self.position] += 1
-        return read(self, nowait=nowait)
+        return to_send(self, nowait=nowait)
 
-    monkeypatch.setattr(LogSlice, "read", counted)
+    monkeypatch.setattr(LogSlice, "to_send", counted)
     return counts
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 from pathlib import Path
@@ -12,17 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log import pages
-from penstock.log.limits import FRESH_S, UNREAD_BYTES_MIN, UNREAD_VIEWS_MAX
-from support.mapped import Mapped
+from penstock.log.limits import FRESH_S, REGIONS_MAX, UNREAD_BYTES_MIN
+from support.regions import Regions
 from unit.log.conftest import LogBox
 
 LARGE = b"x" * UNREAD_BYTES_MIN
 
 
 @pytest.fixture
-def mapped(monkeypatch: pytest.MonkeyPatch) -> Mapped:
-    return Mapped(monkeypatch)
+def regions(monkeypatch: pytest.MonkeyPatch) -> Regions:
+    return Regions(monkeypatch)
 
 
 def read(box: Any, offset: int, max_bytes: int = 1 << 20) -> Any:
@@ -31,12 +29,12 @@ def read(box: Any, offset: int, max_bytes: int = 1 << 20) -> Any:
 
 def sent(piece: Any) -> bytes:
     """What arrives at the other end of a socket."""
+    region, arrived = piece.to_send(), b""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        view, arrived = memoryview(piece.to_send()), b""
         ours.setblocking(False)
-        while len(arrived) < len(view):
-            took = ours.send(view[len(arrived) :])
+        while region.size:
+            took = region.send_to(ours.fileno(), 1 << 30)
             while took:
                 data = theirs.recv(took)
                 arrived, took = arrived + data, took - len(data)
@@ -90,50 +88,45 @@ def test_a_batch_that_has_no_room_uses_it_up(box: Any) -> None:
     assert (piece.size, piece.room) == (2 * size, 2 * size + 100)
 
 
-def test_a_file_that_was_cut_off_meanwhile_ends_no_process(box: Any) -> None:
+def test_a_file_that_was_cut_off_meanwhile_is_no_endless_wait(box: Any) -> None:
     box.append(LARGE)
     piece = read(box, 0)
-    view = piece.to_send()
+    region = piece.to_send()
     os.truncate(piece.file.path, 1_000)
     ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(OSError, match="Bad address"):
-        ours.send(view[5_000:])
+    with ours, theirs:
+        assert region.send_to(ours.fileno(), 1 << 30) == 1_000
+        with pytest.raises(OSError, match="were cut off"):
+            region.send_to(ours.fileno(), 1 << 30)
 
 
-def test_where_files_cannot_be_mapped_they_are_read(
-    box: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_such_device(*args: Any, **kwargs: Any) -> None:
-        raise OSError(errno.ENODEV, "no such device")
-
-    box.append(LARGE)
-    piece = read(box, 0)
-    monkeypatch.setattr(pages, "Pages", no_such_device)
-    assert sent(piece) == bytes(piece.read())
-
-
-def test_only_so_much_is_on_its_way_unread(box: Any, mapped: Mapped) -> None:
-    """Each stretch takes a descriptor and a mapping for as long as somebody has it."""
+def test_only_so_much_is_on_its_way_unread(box: Any, regions: Regions) -> None:
+    """Each stretch keeps its file open for as long as somebody has it."""
     for _ in range(3):
         box.append(LARGE)
-    cache = box.log.segments.active.file._cache
-    views = [read(box, offset, 1).to_send() for offset in range(2)]
-    assert (cache.views, mapped.times) == (2, 2)
-    cache.views += UNREAD_VIEWS_MAX - 2
+    file = box.log.segments.active.file
+    cache = file._cache
+    on_their_way = [read(box, offset, 1).to_send() for offset in range(2)]
+    assert (cache.regions, file.pins, regions.made) == (2, 2, 2)
+    cache.regions += REGIONS_MAX - 2
     third = read(box, 2, 1)
     assert third.fresh
     assert bytes(third.to_send()) == bytes(third.read())
-    assert mapped.times == 2
-    views.clear()
-    assert cache.views == UNREAD_VIEWS_MAX - 2
-    cache.views = 0
+    assert regions.made == 2
+    on_their_way.clear()
+    assert (cache.regions, file.pins) == (REGIONS_MAX - 2, 0)
+    cache.regions = 0
 
 
-def test_what_several_readers_ask_for_is_read_and_kept(box: Any, mapped: Mapped) -> None:
+def test_a_segment_that_is_deleted_is_sent_to_its_end(box: Any) -> None:
     box.append(LARGE)
-    pieces = [read(box, 0) for _ in range(4)]
-    assert len({bytes(piece.to_send()) for piece in pieces}) == 1
-    assert (mapped.times, len(pieces[0].file.reads)) == (1, 1)
+    piece = read(box, 0)
+    data, region = bytes(piece.read()), piece.to_send()
+    box.log.segments.active.delete()
+    assert region.read(1 << 30) == data
+    assert piece.file.fd >= 0
+    del region
+    assert piece.file.fd == -1
 
 
 def test_what_the_page_cache_lacks_is_not_waited_for(
@@ -146,7 +139,7 @@ def test_what_the_page_cache_lacks_is_not_waited_for(
     piece = read(box, 0)
     monkeypatch.setattr(os, "preadv", lacks)
     with pytest.raises(BlockingIOError):
-        piece.to_send()
+        piece.to_send(nowait=True)
 
 
 def test_what_was_cut_off_and_written_anew_is_sent_anew(box: Any) -> None:

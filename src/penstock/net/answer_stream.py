@@ -1,0 +1,148 @@
+"""Answers that carry regions of files: from the page cache to the socket, beside the transport.
+
+The transport owns the socket and everything that happens to it. While it has nothing to send of
+its own, regions are handed to the socket directly (`sendfile`). When that is full, the transport is
+given the next piece to send as bytes; it waits for the peer as ever, and says when that has gone
+(`resume_writing`). A peer that reads slowly takes a piece of memory so, not an answer.
+
+Invariants: nothing is sent directly while the transport has bytes of its own (they come first), or
+once it is closing (its descriptor may be someone else's by then).
+Limits: `PIECE_BYTES`, `TURN_BYTES_MAX`. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice, takewhile
+from typing import Protocol, TypeAlias, cast
+
+from penstock.base.file_region import FileRegion
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Part: TypeAlias = Buffer | FileRegion
+
+WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
+"""Of unsent answers in a transport, before its connection stops (one answer may exceed it)."""
+PIECE_BYTES = 64 * 1024
+"""What the transport is given to wait with."""
+TURN_BYTES_MAX = 4 * 1024 * 1024
+"""After so much to a peer that keeps up, others have their turn."""
+_BUFFERS_MAX = 1_024  # of one system call
+_MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+"""More follows at once: what is small travels with it, and does not wake the peer by itself."""
+
+
+class Streaming(Protocol):
+    """The connection, as far as its stream has to know it."""
+
+    def drain(self) -> None: ...
+
+
+class AnswerStream:
+    """The way to one peer."""
+
+    __slots__ = ("_connection", "_loop", "_socket", "_transport", "_waited")
+
+    def __init__(
+        self,
+        connection: Streaming,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        assert transport.get_extra_info("sslcontext") is None, "what is sent directly is not secret"
+        self._connection = connection
+        self._transport = transport
+        self._loop = loop
+        self._waited = False
+        theirs = transport.get_extra_info("socket")
+        # The same descriptor, for calls that transports do not have; given up by `close`.
+        self._socket = socket.socket(
+            theirs.family, theirs.type, theirs.proto, fileno=theirs.fileno()
+        )
+
+    def close(self) -> None:
+        """The connection has ended, and with it the descriptor."""
+        self._socket.detach()
+
+    def send(self, parts: deque[Part]) -> bool:
+        """Send from the front of `parts`, and whether that was all of them. If not, the rest is
+        sent when `Streaming.drain` calls again: in the next turn, or when the transport can go on.
+
+        OSError when a file or the peer refuses: nothing more can be sent to it then.
+        """
+        transport, sent = self._transport, 0
+        while parts:
+            if transport.is_closing():
+                return False
+            if transport.get_write_buffer_size():
+                self._wait_for_transport()
+                return False
+            if sent >= TURN_BYTES_MAX:
+                self._loop.call_soon(self._connection.drain)
+                return False
+            try:
+                sent += self._send_some(parts)
+            except BlockingIOError:
+                piece = _next_piece(parts)
+                transport.write(piece)
+                sent += len(piece)
+        if self._waited:
+            self._waited = False
+            transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+        return True
+
+    def _send_some(self, parts: deque[Part]) -> int:
+        first = parts[0]
+        if isinstance(first, FileRegion):
+            sent = first.send_to(self._socket.fileno(), TURN_BYTES_MAX)
+            if not first.size:
+                parts.popleft()
+            return sent
+        buffers = cast("list[Buffer]", list(islice(takewhile(_is_buffer, parts), _BUFFERS_MAX)))
+        sent = self._socket.sendmsg(buffers, (), _MSG_MORE if len(buffers) < len(parts) else 0)
+        _drop(parts, sent)
+        return sent
+
+    def _wait_for_transport(self) -> None:
+        """Have it call `pause_writing` now, and `resume_writing` once it has sent all it has."""
+        self._waited = True
+        self._transport.set_write_buffer_limits(high=0)
+
+
+def has_region(parts: Sequence[Part]) -> bool:
+    for part in parts:  # noqa: SIM110 - a generator for `any` would take twice as long
+        if isinstance(part, FileRegion):
+            return True
+    return False
+
+
+def _is_buffer(part: Part) -> bool:
+    return not isinstance(part, FileRegion)
+
+
+def _next_piece(parts: deque[Part]) -> Buffer:
+    """Take a piece off the front, into memory."""
+    first = parts[0]
+    if isinstance(first, FileRegion):
+        piece: Buffer = first.read(PIECE_BYTES)
+        if not first.size:
+            parts.popleft()
+    else:
+        piece = memoryview(first)[:PIECE_BYTES]
+        _drop(parts, len(piece))
+    return piece
+
+
+def _drop(parts: deque[Part], sent: int) -> None:
+    """Take `sent` bytes of buffers off the front."""
+    while sent:
+        first = parts[0]
+        assert not isinstance(first, FileRegion)
+        if sent < len(first):
+            parts[0] = memoryview(first)[sent:]
+            return
+        sent -= len(first)
+        parts.popleft()
