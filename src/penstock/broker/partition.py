@@ -33,6 +33,7 @@ from penstock.broker.replica_environment import ReplicaEnvironment
 from penstock.broker.waiting import AppendWaiter, AppendWaiters, DeletionWaiters
 from penstock.config.log_config import LogConfig
 from penstock.log.log import Log
+from penstock.log.write_beside import WriteBeside
 from penstock.metadata import image as metadata
 from penstock.observe.standard import TopicCounters
 from penstock.replica.divergence import end_of_epoch
@@ -285,6 +286,11 @@ class Partition:
         refuses.
         """
         self.log.write_staged()
+        self.settle()
+
+    def end_write(self, write: WriteBeside) -> None:
+        """Likewise for what another thread has written (`Log.begin_write`)."""
+        self.log.end_write(write)
         self.settle()
 
     def settle(self) -> None:

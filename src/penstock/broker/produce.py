@@ -1,14 +1,8 @@
 """The way of a Produce request below its codec: validate, stage, write, acknowledge.
 
-Group append: what the requests of one loop turn stage is written with one system call per
-partition at the end of the turn. While only one connection produces there is nothing to group,
-and a request is written and answered at once (`_GROUPING_OFF_AFTER` lone turns switch back to
-that).
+Requests stage their batches here; `ProduceTurns` writes what many of them have staged together.
 
-Invariants:
-* Nothing is acknowledged before it is written, and durable or committed as its acks ask.
-* A failed write fails every request that staged to that partition in the turn, also those that were
-  recognised as duplicates of what was staged there.
+Invariant: nothing is acknowledged before it is written, and durable or committed as its acks ask.
 Owned by the event loop's thread.
 """
 
@@ -19,14 +13,15 @@ import logging
 from collections.abc import Callable
 
 from penstock.base.clock import Clock
-from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
+from penstock.base.errors import ApiError, ErrorCode, StorageError
 from penstock.broker.batch_validation import RecordsRefused
 from penstock.broker.leader_hints import LeaderHints
 from penstock.broker.partition import Partition
+from penstock.broker.produce_turns import ProduceTurns
 from penstock.broker.produce_verification import ProduceTransaction, ProduceVerification
 from penstock.broker.replica_manager import ReplicaManager
 from penstock.log.verification import NOT_ASKED
-from penstock.net.connection import Connection, Exchange
+from penstock.net.connection import Exchange
 from penstock.observe.logs import Alarm
 from penstock.wire.apis import ApiKey
 from penstock.wire.produce_codec import (
@@ -54,9 +49,6 @@ _REFUSED_BY_LOG = frozenset(
     }
 )
 ERROR_MESSAGE_CHARS_MAX = 1_000
-TURN_BYTES_MAX = 256 * 1024
-"""A turn is written early when so much is staged: while the processor's caches still hold it."""
-_GROUPING_OFF_AFTER = 32
 
 
 class ProduceInFlight:
@@ -188,13 +180,7 @@ class Producer:
         self._replicas = replicas
         self._hints = hints
         self._clock = clock
-        self._run_woken = run_woken
-        self._loop = asyncio.get_running_loop()
-        self._turn: list[ProduceInFlight] = []
-        self._turn_bytes = 0
-        self._grouping = False
-        self._lone_turns = 0
-        self._last_connection: Connection | None = None
+        self._turns = ProduceTurns(run_woken, self._note_failure)
         self._alarm = Alarm(log)
         self.append_failures = 0
 
@@ -209,22 +195,15 @@ class Producer:
         self._append(produce, body)
 
     def _append(self, produce: ProduceInFlight, body: ProduceBody) -> None:
-        exchange = produce.exchange
-        if self._grouping:
-            if not self._turn:
-                self._loop.call_soon(self.write_turn)
-            self._turn.append(produce)
+        if self._turns.groups(produce.exchange.connection):
+            self._turns.join(produce)
             self._stage_all(produce, body)
-            if self._turn_bytes > TURN_BYTES_MAX:
-                self.write_turn()
+            self._turns.joined()
             return
-        if exchange.connection is not self._last_connection:
-            self._grouping = self._last_connection is not None
-            self._last_connection = exchange.connection
         try:
             self._stage_all(produce, body)
         finally:
-            self._write([produce])
+            self._turns.alone(produce)
 
     def _stage_all(self, produce: ProduceInFlight, body: ProduceBody) -> None:
         refusal = produce.refusal
@@ -277,7 +256,7 @@ class Producer:
             size = len(batch.data)
             counters.messages_in += batch.header.record_count
             counters.bytes_in += size
-            self._turn_bytes += size
+            self._turns.staged_bytes += size
 
     def _refuse(
         self,
@@ -296,51 +275,13 @@ class Producer:
             partition.counters.bytes_rejected += len(records or b"")
 
     def write_turn(self) -> None:
-        """Write and answer what this turn has staged; at its end, or before a log is changed
-        otherwise.
-        """
-        turn, self._turn = self._turn, []
-        self._turn_bytes = 0
-        if not turn:
-            return
-        if len(turn) > 1:
-            self._lone_turns = 0
-        else:
-            self._lone_turns += 1
-            if self._lone_turns >= _GROUPING_OFF_AFTER:
-                self._grouping = False
-                self._lone_turns = 0
-                self._last_connection = turn[0].exchange.connection
-        self._write(turn)
-
-    def _write(self, turn: list[ProduceInFlight]) -> None:
-        failed: dict[Partition, str] = {}
-        written: set[Partition] = set()
-        for produce in turn:
-            for staged in produce.staged:
-                partition = staged[0]
-                if partition not in written:
-                    written.add(partition)
-                    try:
-                        partition.write_staged()
-                    except (StorageError, InvariantBroken) as e:
-                        failed[partition] = str(e)
-                        self._note_failure(partition, e)
-        for produce in turn:
-            if failed:
-                for partition, message in failed.items():
-                    produce.partition_failed(partition, ErrorCode.KAFKA_STORAGE_ERROR, message)
-            try:
-                produce.acknowledge(self._loop)
-            except Exception:
-                # One answer that cannot be given must not cost the others of the turn theirs.
-                log.exception("a Produce request could not be answered")
-                produce.exchange.connection.abort()
-        self._run_woken()
+        """Write and answer all that is staged; before a log is changed otherwise."""
+        self._turns.write_all()
 
     async def stop(self) -> None:
-        """Give up what still waits to be verified."""
+        """Give up what still waits to be verified, and write what is staged."""
         await self._verification.stop()
+        self._turns.stop()
 
     def _note_failure(self, partition: Partition, error: Exception) -> None:
         self.append_failures += 1

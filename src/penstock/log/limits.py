@@ -16,6 +16,9 @@ JOIN_BYTES_PER_BUFFER_MAX = 1_024
 `pwritev` (measured: the vector costs about 50 ns a buffer, the copy about 0.1 ns a byte).
 """
 
+WRITE_BESIDE_BYTES_MIN = 64 * 1024
+"""Less is written by the loop's thread itself: handing it over takes about as long."""
+
 TAIL_BYTES_MAX = 8 * 1024
 """What was written last, if it is no more, stays in memory for readers at the tail: as long as the
 segment's file is open, so for `OPEN_FILES_MAX` logs at most.

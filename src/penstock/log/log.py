@@ -7,12 +7,14 @@ log's life stands beside it: loading and recovery in `log_loader`, retention and
 An append is two steps, so that one loop turn's appends share a system call: `stage` judges batches
 and gives them offsets, `write_staged` writes all that is staged. If the write fails, everything
 staged is forgotten, the file is cut back to its last good end, and the log refuses writes
-(`failure`) until a pause is over; then the next write tries again. Reads go on throughout.
+(`failure`) until a pause is over; then the next write tries again. Reads go on throughout. A large
+write may be another thread's work (`begin_write`, `end_write`).
 
 Invariants: batches lie in offset order without overlap; nothing above `log_end_offset` is visible;
 what lies below `recovery_point` is durable and is never cut except by `truncate_to`.
 
-Owned by the loop's thread. Only `LogSlice.read` and `FlushTask.run` may run elsewhere.
+Owned by the loop's thread. Only `LogSlice.read`, `WriteBeside.run` and `FlushTask.run` may run
+elsewhere.
 """
 
 from __future__ import annotations
@@ -30,14 +32,15 @@ from penstock.log.epoch_cache import LeaderEpochFileCache
 from penstock.log.flush import FlushTask, flush_is_due, flush_task
 from penstock.log.health import WriteHealth
 from penstock.log.index import AbortedTxn
-from penstock.log.limits import RELATIVE_OFFSET_MAX
+from penstock.log.limits import WRITE_BESIDE_BYTES_MIN
 from penstock.log.log_segments import LogSegments
-from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
-from penstock.log.roll import RollPolicy
-from penstock.log.segment import LogSegment, remove_segment_files
+from penstock.log.producer_state import AppendOrigin, ProducerStateManager
+from penstock.log.roll import RollPolicy, roll_at, write_rolling
+from penstock.log.segment import LogSegment
 from penstock.log.slice import LogSlice
 from penstock.log.staging import AppendInfo, Batch, StagedAppends
 from penstock.log.verification import NOT_ASKED, VerificationGuard
+from penstock.log.write_beside import WriteBeside, WritesBeside
 from penstock.wire.records import check_batches
 
 logger = logging.getLogger("penstock.log")
@@ -75,6 +78,7 @@ class Log:
         "stirred",
         "topic_id",
         "topic_partition",
+        "writes",
     )
 
     def __init__(
@@ -120,8 +124,9 @@ class Log:
         self._now_ms = self.last_flush_ms = env.clock.now_ms()
         self.deleted_segments: list[tuple[int, LogSegment]] = []
         self._staged = StagedAppends(producers, log_end_offset)
+        self.writes = WritesBeside()
         self.config = config
-        segments.active.jitter_ms = self._jitter_ms()
+        segments.active.jitter_ms = self._roll_policy.jitter_ms(env)
 
     @property
     def name(self) -> str:
@@ -137,16 +142,16 @@ class Log:
         self._roll_policy = RollPolicy(config)
         self.stir()
 
+    @property
+    def failure(self) -> str | None:
+        """Why writes are refused; None while all is well."""
+        return self.health.failure
+
     def stir(self) -> None:
         """Something has changed that the duties want to know of."""
         if not self.stirred:
             self.stirred = True
             self._env.changes.note(self)
-
-    @property
-    def failure(self) -> str | None:
-        """Why writes are refused; None while all is well."""
-        return self.health.failure
 
     @property
     def size_bytes(self) -> int:
@@ -237,6 +242,8 @@ class Log:
 
     def write_staged(self) -> None:
         """Write all that is staged; on `StorageError` (the disk refused) none of it is kept."""
+        while self.writes:
+            self._end_first_write()
         staged = self._staged
         if not staged.batches:
             return
@@ -246,42 +253,66 @@ class Log:
             if policy.fits(active, total, staged.max_timestamp, end - 1, self._now_ms):
                 active.append(staged.buffers, total, staged.batches, first, policy.index_interval)
             else:
-                self._write_rolling()
-            for txn in self.producers.commit(end):
-                self._complete(txn)
+                write_rolling(self, self._env, policy, staged, self._now_ms)
+            self._commit(staged)
         except (OSError, CorruptRecord) as e:
             raise self._write_failed(e) from e
-        self.log_end_offset = end
-        self.messages_in += end - first
-        self.bytes_in += total
-        self.batches_unindexed += len(staged.batches)
         staged.clear(end)
+
+    def begin_write(self) -> WriteBeside | None:
+        """Begin to write what is staged: someone calls `run`, in any thread, and then `end_write`.
+
+        None when that is not worth it, or not so simple: then it waits for `write_staged`.
+        """
+        staged, active, writes = self._staged, self.segments.active, self.writes
+        total, end = writes.size + staged.size, staged.end_offset
+        fits = self._roll_policy.fits(active, total, staged.max_timestamp, end - 1, self._now_ms)
+        if not fits or staged.size < WRITE_BESIDE_BYTES_MIN:
+            return None
+        try:
+            write = writes.begin(active, staged, self.log_end_offset, self.producers.mark())
+        except (OSError, CorruptRecord) as e:
+            raise self._write_failed(e) from e
+        self._staged = StagedAppends(self.producers, end)
+        return write
+
+    def end_write(self, write: WriteBeside) -> None:
+        """Take up `write` and those before it, or wait for them; `StorageError` when one of them
+        has failed: then nothing behind that is kept, of what was begun and of what is staged.
+        """
+        while not write.ended:
+            self._end_first_write()
+        if write.failure is not None:
+            raise write.failure
+
+    def _end_first_write(self) -> None:
+        write = self.writes.first()
+        try:
+            write.take_up(self._roll_policy.index_interval)
+            self._commit(write.staged, write.mark)
+        except (OSError, CorruptRecord) as e:
+            raise self._write_failed(e) from e
+        self.writes.end_first()
+
+    def _commit(self, staged: StagedAppends, mark: tuple[int, int, int] | None = None) -> None:
+        """What was staged, up to that mark of the producers, is written: it is the log's now."""
+        end = staged.end_offset
+        for txn in self.producers.commit(end, mark):
+            if txn.aborted:
+                segment = self.segments[self.segments.floor_index(txn.last_offset)]
+                stable = self.producers.last_stable_offset(txn)
+                segment.txn_index.append(
+                    AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable)
+                )
+            self.producers.complete(txn)
+        self.messages_in += end - self.log_end_offset
+        self.log_end_offset = end
+        self.bytes_in += staged.size
+        self.batches_unindexed += len(staged.batches)
         if not self.stirred:
             self.stir()
         if self.health.failure is not None:
             self.health.heal()
-
-    def _complete(self, txn: CompletedTxn) -> None:
-        if txn.aborted:
-            segment = self.segments[self.segments.floor_index(txn.last_offset)]
-            stable = self.producers.last_stable_offset(txn)
-            segment.txn_index.append(
-                AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable)
-            )
-        self.producers.complete(txn)
-
-    def _write_rolling(self) -> None:
-        """Write batch by batch, rolling where one does not fit: rare, so plain, not quick."""
-        policy, end = self._roll_policy, self.log_end_offset
-        for i, batch in enumerate(self._staged.batches):
-            last_offset, size, timestamp = batch
-            pair = self._staged.buffers[2 * i : 2 * i + 2]
-            base_offset = int.from_bytes(pair[0][:8], "big")
-            if not policy.fits(self.segments.active, size, timestamp, last_offset, self._now_ms):
-                # Segments follow each other without a gap, also where batches do not.
-                self._roll_at(end if last_offset - end <= RELATIVE_OFFSET_MAX else base_offset)
-            self.segments.active.append(pair, size, [batch], base_offset, policy.index_interval)
-            end = last_offset + 1
 
     def _write_failed(self, error: Exception) -> StorageError:
         """Forget what was staged and cut back what was written of it."""
@@ -291,6 +322,9 @@ class Log:
         self._staged.clear(end)
         self.producers.rollback()
         try:
+            if self.writes:
+                self.writes.fail(failure)
+                self.segments.active.cut_back()
             # A single write has cut itself back; one that rolled or completed a transaction has
             # not.
             active = self.segments.active
@@ -309,7 +343,10 @@ class Log:
         return self.health.fail(error, self._env.clock.now_ms())
 
     def _expect_nothing_staged(self) -> None:
-        invariant(not self._staged.batches, f"{self.name}: what is staged must be written first")
+        invariant(
+            not self._staged.batches and not self.writes,
+            f"{self.name}: what is staged must be written first",
+        )
 
     # Rolling
 
@@ -317,36 +354,9 @@ class Log:
         """Close the active segment and begin another one at the end of the log."""
         self._expect_nothing_staged()
         try:
-            self._roll_at(self.log_end_offset)
+            roll_at(self, self._env, self._roll_policy, self.log_end_offset, self._now_ms)
         except OSError as e:
             raise self._fail(e) from e
-
-    def _roll_at(self, offset: int) -> None:
-        active = self.segments.active
-        if active.base_offset == offset:
-            return
-        active.on_become_inactive()
-        try:
-            segment = LogSegment.create(
-                self.dir,
-                offset,
-                self._env.files,
-                self._env.indexes,
-                now_ms=self._now_ms,
-                jitter_ms=self._jitter_ms(),
-            )
-            # The snapshot lets recovery begin at this segment.
-            self.producers.take_snapshot(offset)
-        except OSError:
-            # An empty segment would hide, after a start, what goes on into the old one.
-            remove_segment_files(self.dir, offset)
-            raise
-        self.segments.add(segment)
-        self.batches_unindexed = 0
-
-    def _jitter_ms(self) -> int:
-        span = self._roll_policy.jitter_span_ms
-        return self._env.rng.below(span) if span > 0 else 0
 
     # Reading
 

@@ -301,19 +301,24 @@ class ProducerStateManager:
         del self._started[to[1] :]
         del self._completed[to[2] :]
 
-    def commit(self, end_offset: int) -> list[CompletedTxn]:
-        """Everything staged is in the log now; the transactions that it completes.
+    def commit(
+        self, end_offset: int, up_to: tuple[int, int, int] | None = None
+    ) -> list[CompletedTxn]:
+        """What was staged, all or up to a mark, is in the log now; the transactions that it
+        completes.
 
         Each of them is to be noted in the transaction index, then handed to `complete`, in order.
         """
         self.end_offset = end_offset
-        self._undo.clear()
-        if not self._started and not self._completed:
+        undo, started, completed = up_to or self.mark()
+        del self._undo[:undo]
+        if not started and not completed:
             return []
-        self.ongoing.update(self._started)
-        self._started.clear()
-        completed, self._completed = self._completed, []
-        return completed
+        self.ongoing.update(self._started[:started])
+        del self._started[:started]
+        ended = self._completed[:completed]
+        del self._completed[:completed]
+        return ended
 
     def last_stable_offset(self, txn: CompletedTxn) -> int:
         """The last stable offset once `txn` is complete, as its entry in the index states it."""

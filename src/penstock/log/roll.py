@@ -1,11 +1,20 @@
-"""When the active segment is full: by size, by age, by its indexes, by the distance of offsets."""
+"""When the active segment is full (by size, by age, by its indexes, by the distance of offsets),
+and what happens then.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.config.log_config import LogConfig
+from penstock.log.environment import LogEnvironment
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.limits import RELATIVE_OFFSET_MAX
-from penstock.log.segment import LogSegment
+from penstock.log.segment import LogSegment, remove_segment_files
+from penstock.log.staging import StagedAppends
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
 
 
 class RollPolicy:
@@ -47,3 +56,49 @@ class RollPolicy:
             and segment.offset_index.entries < self.offset_entries_max
             and segment.time_index.entries < self.time_entries_max
         )
+
+    def jitter_ms(self, env: LogEnvironment) -> int:
+        """By how much earlier than `segment.ms` says a new segment is rolled."""
+        return env.rng.below(self.jitter_span_ms) if self.jitter_span_ms > 0 else 0
+
+
+def roll_at(log: Log, env: LogEnvironment, policy: RollPolicy, offset: int, now_ms: int) -> None:
+    """Close the active segment and begin another one at `offset`."""
+    active = log.segments.active
+    if active.base_offset == offset:
+        return
+    active.on_become_inactive()
+    try:
+        segment = LogSegment.create(
+            log.dir,
+            offset,
+            env.files,
+            env.indexes,
+            now_ms=now_ms,
+            jitter_ms=policy.jitter_ms(env),
+        )
+        # The snapshot lets recovery begin at this segment.
+        log.producers.take_snapshot(offset)
+    except OSError:
+        # An empty segment would hide, after a start, what goes on into the old one.
+        remove_segment_files(log.dir, offset)
+        raise
+    log.segments.add(segment)
+    log.batches_unindexed = 0
+
+
+def write_rolling(
+    log: Log, env: LogEnvironment, policy: RollPolicy, staged: StagedAppends, now_ms: int
+) -> None:
+    """Write batch by batch, rolling where one does not fit: rare, so plain, not quick."""
+    end = log.log_end_offset
+    for i, batch in enumerate(staged.batches):
+        last_offset, size, timestamp = batch
+        pair = staged.buffers[2 * i : 2 * i + 2]
+        base_offset = int.from_bytes(pair[0][:8], "big")
+        if not policy.fits(log.segments.active, size, timestamp, last_offset, now_ms):
+            # Segments follow each other without a gap, also where batches do not.
+            begin = end if last_offset - end <= RELATIVE_OFFSET_MAX else base_offset
+            roll_at(log, env, policy, begin, now_ms)
+        log.segments.active.append(pair, size, [batch], base_offset, policy.index_interval)
+        end = last_offset + 1

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from penstock.base.errors import CorruptRecord
+from penstock.base.errors import CorruptRecord, invariant
 from penstock.base.ids import NO_TIMESTAMP
 from penstock.log.files import FileCache, LogFile, unlink_if_exists, write_all
 from penstock.log.index import IndexCache, OffsetIndex, TimeIndex, TransactionIndex
@@ -70,6 +70,29 @@ def remove_segment_files(log_dir: str, base_offset: int) -> None:
     """Remove what there is of a segment that was never used."""
     for suffix in SEGMENT_SUFFIXES:
         unlink_if_exists(segment_path(log_dir, base_offset, suffix))
+
+
+class SegmentWrite:
+    """Bytes that go to the end of a segment, where nobody looks until they are all there."""
+
+    __slots__ = ("buffers", "error", "fd", "position", "total")
+
+    def __init__(
+        self, fd: int, buffers: list[bytes | memoryview], total: int, position: int
+    ) -> None:
+        self.fd = fd
+        self.buffers = buffers
+        self.total = total
+        self.position = position
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            _write_buffers(self.fd, self.buffers, self.total, self.position)
+        except OSError as e:
+            self.error = e
+        except Exception as e:
+            self.error = OSError(str(e))  # whoever waits for it has to hear of it
 
 
 class LogSegment:
@@ -234,14 +257,9 @@ class LogSegment:
             if self._tail_is_dirty:
                 os.ftruncate(fd, start)
                 self._tail_is_dirty = False
-            if total <= JOIN_BYTES_PER_BUFFER_MAX * len(buffers):
-                data = b"".join(buffers)
-                if os.pwrite(fd, data, start) != total:
-                    write_all(fd, data, start)
-                if total <= TAIL_BYTES_MAX:
-                    file.tail = data
-            else:
-                _write_vector(fd, buffers, total, start)
+            data = _write_buffers(fd, buffers, total, start)
+            if data is not None and total <= TAIL_BYTES_MAX:
+                file.tail = data
         except OSError:
             self._cut_back(fd)
             raise
@@ -250,6 +268,47 @@ class LogSegment:
         file.wrote(start)
         self.hint_offset, self.hint_position = first_offset, start
         self._account(batches, start, interval)
+
+    def begin_write(
+        self, buffers: list[bytes | memoryview], total: int, position: int
+    ) -> SegmentWrite:
+        """An `append` in two halves: what is begun can be run in any thread, then `end_write`.
+
+        `position` is where the data ends, or the write ends that was begun before this one. The
+        file is pinned from now on.
+        """
+        if not self._ready_to_write:
+            self._prepare()
+        self.file.tail = None
+        fd = self.file.pin()
+        if self._tail_is_dirty:
+            try:
+                os.ftruncate(fd, self.size)
+            except OSError:
+                self.file.unpin()
+                raise
+            self._tail_is_dirty = False
+        return SegmentWrite(fd, buffers, total, position)
+
+    def end_write(
+        self, write: SegmentWrite, batches: list[StagedBatch], first_offset: int, interval: int
+    ) -> None:
+        """Take up what was written, in order; OSError if it was not: then it must be cut back."""
+        if write.error is not None:
+            raise write.error
+        invariant(write.position == self.size, f"{self.file.path}: writes end in order")
+        self.file.wrote(write.position)
+        self.hint_offset, self.hint_position = first_offset, write.position
+        self._account(batches, write.position, interval)
+
+    def cut_back(self) -> None:
+        """Cut off what was written behind the data."""
+        self._tail_is_dirty = True
+        fd = self.file.pin()
+        try:
+            self._cut_back(fd)
+        finally:
+            self.file.unpin()
 
     def _prepare(self) -> None:
         """Load what an append changes, so that nothing can fail once the data is written."""
@@ -261,6 +320,7 @@ class LogSegment:
     def _cut_back(self, fd: int) -> None:
         try:
             os.ftruncate(fd, self.size)
+            self._tail_is_dirty = False
         except OSError:
             # Tried again before the next write; readers never look beyond `size`.
             self._tail_is_dirty = True
@@ -501,6 +561,19 @@ class LogSegment:
         self.close()
         for path in self.paths():
             unlink_if_exists(path)
+
+
+def _write_buffers(
+    fd: int, buffers: list[bytes | memoryview], total: int, position: int
+) -> bytes | None:
+    """Write all of them; joined, if that was quicker."""
+    if total > JOIN_BYTES_PER_BUFFER_MAX * len(buffers):
+        _write_vector(fd, buffers, total, position)
+        return None
+    data = b"".join(buffers)
+    if os.pwrite(fd, data, position) != total:
+        write_all(fd, data, position)
+    return data
 
 
 def _write_vector(fd: int, buffers: list[bytes | memoryview], total: int, position: int) -> None:
