@@ -41,7 +41,7 @@ CONSUME_S_MIN = 5.0
 READ_S_MIN = 1.0
 """A topic that is read in less than this is read again, where the server allows it."""
 OLD_S = FRESH_S + 2
-"""Penstock sends what is younger without checking it again."""
+"""Penstock sends what was written or read in a shorter time before without checking it again."""
 PACED_TIMES = 3
 PACED_S_MIN = 4.0
 """At a fixed rate a case lasts so many times as long, and so long at least: a single pause of the
@@ -206,7 +206,9 @@ def _consume(
             consume, server, topic, groups=groups, expected=filled.messages, seconds=limit_s
         )
         done = read()
-        while server.reads_again and not cold and done.seconds < READ_S_MIN:
+        # What is read again is no longer cold, and what was read a moment ago no longer old.
+        once = cold or old or not server.reads_again
+        while not once and done.seconds < READ_S_MIN:
             done = done.and_then(read())
     return _of_consuming(done, size)
 
