@@ -25,8 +25,8 @@ segment's file is open, so for `OPEN_FILES_MAX` logs at most.
 """
 
 FRESH_S = 10.0
-"""What was written no longer ago is sent unread: it was checked when it came, and is in memory as
-it was written. By default the kernel keeps such pages for 30 s before it writes them to the disk.
+"""What was written or checked no longer ago is sent unread: it is in memory as it was then. By
+default the kernel keeps what was written for 30 s before it writes it to the disk.
 """
 UNREAD_BYTES_MIN = 64 * 1024
 """Less is read all the same, which takes no longer."""

@@ -34,7 +34,7 @@ from penstock.log.health import WriteHealth
 from penstock.log.index import AbortedTxn
 from penstock.log.limits import WRITE_BESIDE_BYTES_MIN
 from penstock.log.log_segments import LogSegments
-from penstock.log.producer_state import AppendOrigin, ProducerStateManager
+from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
 from penstock.log.roll import RollPolicy, roll_at, write_rolling
 from penstock.log.segment import LogSegment
 from penstock.log.slice import LogSlice
@@ -190,14 +190,8 @@ class Log:
         if leader_epoch > self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, staged.end_offset)
         self._now_ms = now_ms
-        return staged.add(
-            batches,
-            leader_epoch,
-            origin,
-            self.log_start_offset,
-            self._roll_policy.segment_bytes,
-            guard,
-        )
+        bytes_max = self._roll_policy.segment_bytes
+        return staged.add(batches, leader_epoch, origin, self.log_start_offset, bytes_max, guard)
 
     def append(
         self,
@@ -261,7 +255,6 @@ class Log:
 
     def begin_write(self) -> WriteBeside | None:
         """Begin to write what is staged: someone calls `run`, in any thread, and then `end_write`.
-
         None when that is not worth it, or not so simple: then it waits for `write_staged`.
         """
         staged, active, writes = self._staged, self.segments.active, self.writes
@@ -277,8 +270,8 @@ class Log:
         return write
 
     def end_write(self, write: WriteBeside) -> None:
-        """Take up `write` and those before it, or wait for them; `StorageError` when one of them
-        has failed: then nothing behind that is kept, of what was begun and of what is staged.
+        """Take up `write` and those before it, or wait for them; on `StorageError` nothing is kept
+        from the one that failed on, of what was begun or staged.
         """
         while not write.ended:
             self._end_first_write()
@@ -298,13 +291,7 @@ class Log:
         """What was staged, up to that mark of the producers, is written: it is the log's now."""
         end = staged.end_offset
         for txn in self.producers.commit(end, mark):
-            if txn.aborted:
-                segment = self.segments[self.segments.floor_index(txn.last_offset)]
-                stable = self.producers.last_stable_offset(txn)
-                segment.txn_index.append(
-                    AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable)
-                )
-            self.producers.complete(txn)
+            self._complete(txn)
         self.messages_in += end - self.log_end_offset
         self.log_end_offset = end
         self.bytes_in += staged.size
@@ -313,6 +300,15 @@ class Log:
             self.stir()
         if self.health.failure is not None:
             self.health.heal()
+
+    def _complete(self, txn: CompletedTxn) -> None:
+        if txn.aborted:
+            segment = self.segments[self.segments.floor_index(txn.last_offset)]
+            stable = self.producers.last_stable_offset(txn)
+            segment.txn_index.append(
+                AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable)
+            )
+        self.producers.complete(txn)
 
     def _write_failed(self, error: Exception) -> StorageError:
         """Forget what was staged and cut back what was written of it."""

@@ -89,10 +89,10 @@ class SegmentWrite:
     def run(self) -> None:
         try:
             _write_buffers(self.fd, self.buffers, self.total, self.position)
-        except OSError as e:
-            self.error = e
-        except Exception as e:
-            self.error = OSError(str(e))  # whoever waits for it has to hear of it
+        except OSError as refusal:
+            self.error = refusal
+        except Exception as bug:
+            self.error = OSError(str(bug))  # whoever waits for it has to hear of it
 
 
 class LogSegment:

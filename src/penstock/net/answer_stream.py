@@ -58,14 +58,17 @@ class AnswerStream:
         self._loop = loop
         self._waited = False
         theirs = transport.get_extra_info("socket")
-        # The same descriptor, for calls that transports do not have; given up by `close`.
-        self._socket = socket.socket(
-            theirs.family, theirs.type, theirs.proto, fileno=theirs.fileno()
-        )
+        self._socket: socket.socket | None = None
+        if theirs is not None:
+            # The same descriptor, for calls that transports do not have; given up by `close`.
+            self._socket = socket.socket(
+                theirs.family, theirs.type, theirs.proto, fileno=theirs.fileno()
+            )
 
     def close(self) -> None:
         """The connection has ended, and with it the descriptor."""
-        self._socket.detach()
+        if self._socket is not None:
+            self._socket.detach()
 
     def send(self, parts: deque[Part]) -> bool:
         """Send from the front of `parts`, and whether that was all of them. If not, the rest is
@@ -95,6 +98,8 @@ class AnswerStream:
         return True
 
     def _send_some(self, parts: deque[Part]) -> int:
+        if self._socket is None:
+            raise BlockingIOError("a transport without a socket has to send everything itself")
         first = parts[0]
         if isinstance(first, FileRegion):
             sent = first.send_to(self._socket.fileno(), TURN_BYTES_MAX)

@@ -395,14 +395,14 @@ class Connection(asyncio.Protocol):
         transport, answer = self._transport, exchange.answer
         if answer is None or transport is None:
             return True
-        if isinstance(answer, bytes):
-            transport.write(answer)
-            return True
         if isinstance(answer, list):
             if not has_region(answer):
                 transport.writelines(cast("list[bytes]", answer))
                 return True
             answer = exchange.answer = deque(answer)
+        if not isinstance(answer, deque):
+            transport.write(answer)
+            return True
         if self._stream is None:
             self._stream = AnswerStream(self, transport, self._server.loop)
         try:

@@ -345,6 +345,9 @@ class SimTransport(asyncio.Transport):
             self.out.put(whole[:cut])
             whole = whole[cut:]
         self.out.put(whole)
+        self._maybe_pause()
+
+    def _maybe_pause(self) -> None:
         if not self._writing_paused and self.get_write_buffer_size() > self._high:
             self._writing_paused = True
             self._protocol.pause_writing()
@@ -390,6 +393,7 @@ class SimTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = 64 * 1024 if high is None else high
         self._low = self._high // 4 if low is None else low
+        self._maybe_pause()
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._low, self._high
