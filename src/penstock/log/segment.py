@@ -92,6 +92,7 @@ class SegmentWrite:
         except OSError as refusal:
             self.error = refusal
         except Exception as bug:
+            logger.exception("a write failed unexpectedly")
             self.error = OSError(str(bug))  # whoever waits for it has to hear of it
 
 

@@ -77,6 +77,18 @@ async def answers(peer: Peer, count: int) -> list[Any]:
     return found
 
 
+def send_turn(peers: list[Peer], topic: RawTopic, number: int) -> None:
+    """As much as makes a turn, of the first two peers."""
+    for sender, peer in enumerate(peers[:2]):
+        send(peer, topic, large(sender, number))
+
+
+async def acknowledged(peers: list[Peer]) -> None:
+    """Each gets one answer, and no error."""
+    for peer in peers:
+        assert [answer.error_code for answer in await answers(peer, 1)] == [0]
+
+
 async def stored(peer: Peer, topic: RawTopic, partition: int = 0) -> list[bytes]:
     """The first bytes of every value, in the order of offsets."""
     found: list[bytes] = []
@@ -133,8 +145,7 @@ def test_a_slow_disk_does_not_hold_up_others(tmp_path: Path, writes: Writes) -> 
             small, topic = await rig.topic("small"), await rig.topic("large")
             peers = await grouping(rig, small)
             with writes.held():
-                for sender in range(2):
-                    send(peers[sender], topic, large(sender, 0))
+                send_turn(peers, topic, 0)
                 await until(lambda: writes.beside)
                 # Others are answered, but for those who produce behind it.
                 assert (await peers[2].fetch(topic, 0, max_wait_ms=0)).high_watermark == 0
@@ -142,8 +153,7 @@ def test_a_slow_disk_does_not_hold_up_others(tmp_path: Path, writes: Writes) -> 
                 send(peers[3], small, b"behind")
                 assert await peers[3].silent()
                 assert await peers[0].silent()
-            for peer in (*peers[:2], peers[3]):
-                assert [answer.error_code for answer in await answers(peer, 1)] == [0]
+            await acknowledged([*peers[:2], peers[3]])
 
     run(test)
 
@@ -178,16 +188,14 @@ def test_what_changes_a_log_otherwise_waits_for_what_is_being_written(
             small, topic = await rig.topic("small"), await rig.topic("large")
             peers = await grouping(rig, small)
             writes.may_go_on.clear()
-            for sender in range(2):
-                send(peers[sender], topic, large(sender, 0))
+            send_turn(peers, topic, 0)
             await until(lambda: writes.beside)
             threading.Timer(0.1, writes.may_go_on.set).start()
             rig.broker.write_turn()
             log = rig.partition(topic).log
             assert (log.log_end_offset, bool(log.writes)) == (2, False)
             log.roll()
-            for sender in range(2):
-                assert [answer.error_code for answer in await answers(peers[sender], 1)] == [0]
+            await acknowledged(peers[:2])
 
     run(test)
 
@@ -199,10 +207,8 @@ def test_a_full_disk_fails_all_that_was_begun_and_staged_behind_it(
         async with running(tmp_path) as rig:
             small, topic = await rig.topic("small"), await rig.topic("large")
             peers = await grouping(rig, small)
-            for sender in range(2):
-                send(peers[sender], topic, large(sender, 0))
-            for sender in range(2):
-                assert [answer.error_code for answer in await answers(peers[sender], 1)] == [0]
+            send_turn(peers, topic, 0)
+            await acknowledged(peers[:2])
             partition = rig.partition(topic)
             with full_disk(partition):
                 with writes.held():
@@ -214,10 +220,8 @@ def test_a_full_disk_fails_all_that_was_begun_and_staged_behind_it(
                     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert partition.log.log_end_offset == 2
             await asyncio.sleep(1.1)  # the pause after a refused write
-            for sender in range(2):
-                send(peers[sender], topic, large(sender, 2))
-            for sender in range(2):
-                assert [answer.error_code for answer in await answers(peers[sender], 1)] == [0]
+            send_turn(peers, topic, 2)
+            await acknowledged(peers[:2])
             values = await stored(peers[0], topic)
             assert sorted(values) == [bytes([s, n]) for s in range(2) for n in (0, 2)]
 
