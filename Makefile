@@ -24,7 +24,7 @@ COMPILED := build/compiled
 COMPILED_MADE := build/.compiled
 # What is measured is what users get: the compiled package, before the sources of the checkout.
 BENCH := PYTHONPATH=$(COMPILED) $(BIN)/python
-TESTED_COMPILED := $(addprefix tests/unit/,api broker hot_codecs log records replica) \
+TESTED_COMPILED := $(addprefix tests/unit/,api controlling coordinating hot_codecs log partitions records replica serving) \
 	$(addprefix tests/interop/test_,confluent.py raw_fetch.py raw_produce.py cluster_failover.py transactions_basic.py)
 
 .DEFAULT_GOAL := help

@@ -11,10 +11,10 @@ from penstock.api.shards import given
 from penstock.api.transactions import to_shard
 from penstock.base.errors import ApiError
 from penstock.base.ids import TopicPartition
-from penstock.broker.broker import Broker
 from penstock.coordinator.transaction import offsets_as_partitions, partitions_as_offsets
 from penstock.coordinator.transaction.refusals import BROKERS_FROM
 from penstock.metadata.names import OFFSETS_TOPIC
+from penstock.serving.broker import Broker
 from penstock.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,

@@ -14,7 +14,6 @@ from penstock.api.shards import given, submit, together
 from penstock.api.transactions import to_shard
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
-from penstock.broker.broker import Broker
 from penstock.coordinator.transaction.refusals import (
     BROKERS_FROM,
     added,
@@ -22,6 +21,7 @@ from penstock.coordinator.transaction.refusals import (
     transactions,
 )
 from penstock.metadata.names import INTERNAL_TOPICS, OFFSETS_TOPIC
+from penstock.serving.broker import Broker
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -11,7 +11,7 @@ import re
 
 from penstock.api.registry import APIS, Request, handler
 from penstock.base.errors import ErrorCode
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.api_versions import (
     ApiVersion,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,

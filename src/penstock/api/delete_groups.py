@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 

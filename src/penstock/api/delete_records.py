@@ -11,8 +11,8 @@ from collections.abc import Awaitable
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode, StorageError
-from penstock.broker.broker import Broker
-from penstock.broker.partition import Partition
+from penstock.partitions.partition import Partition
+from penstock.serving.broker import Broker
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

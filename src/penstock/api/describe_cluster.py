@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.metadata import CLUSTER_OPERATIONS
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ErrorCode
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.broker.broker import Broker
 from penstock.config.layers import ConfigEntry
 from penstock.metadata.config_control import check_group_name, unsupported_resource
 from penstock.metadata.image import ResourceType
 from penstock.metadata.names import check_topic_name
+from penstock.serving.broker import Broker
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.groups import GROUP_OPERATIONS, to_shard
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
-from penstock.broker.broker import Broker
 from penstock.metadata.assignments import cordoned
+from penstock.serving.broker import Broker
 from penstock.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,

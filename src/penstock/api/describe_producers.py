@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.broker.broker import Broker
 from penstock.metadata.names import check_topic_name
+from penstock.serving.broker import Broker
 from penstock.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.base.ids import ZERO_UUID
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 NODES_FROM = 2

@@ -11,9 +11,9 @@ from __future__ import annotations
 from penstock.api.metadata import TOPIC_OPERATIONS
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.broker.broker import Broker
 from penstock.metadata.image import Topic
 from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
+from penstock.serving.broker import Broker
 from penstock.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,

@@ -27,7 +27,7 @@ from penstock.wire.errors import WireError
 from penstock.wire.schema import Message
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.serving.broker import Broker
 
 log = logging.getLogger("penstock.api")
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 
 from penstock.api.registry import Request, handler
 from penstock.api.transactions import to_shard
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 

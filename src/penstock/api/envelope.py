@@ -12,7 +12,7 @@ from penstock.api.frames import LENGTH_BYTES, BadHeader, client_id, encode_respo
 from penstock.api.on_controller import called, decode_host, decode_principal, moved
 from penstock.api.registry import ANONYMOUS, Request, handler
 from penstock.base.errors import ErrorCode
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.errors import WireError
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 

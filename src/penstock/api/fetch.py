@@ -10,10 +10,10 @@ from __future__ import annotations
 from penstock.api.quorum import fetch_metadata, is_of_metadata
 from penstock.api.registry import raw_handler
 from penstock.base.errors import ApiError
-from penstock.broker.broker import Broker
-from penstock.broker.fetch_look import READ_COMMITTED, FetchParams
-from penstock.broker.fetch_session import FetchPartition, PartitionKey
 from penstock.net.connection import Exchange
+from penstock.serving.broker import Broker
+from penstock.serving.fetch_look import READ_COMMITTED, FetchParams
+from penstock.serving.fetch_session import FetchPartition, PartitionKey
 from penstock.wire.fetch_codec import (
     ENDPOINTS_FROM,
     PREFERRED_REPLICA_FROM,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,

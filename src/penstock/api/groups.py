@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.api.registry import Request
 from penstock.api.shards import R, submit, submit_everywhere
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.schema import Message
 
 GROUP_OPERATIONS = sum(1 << op for op in (3, 6, 8, 10, 11))

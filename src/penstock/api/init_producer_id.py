@@ -13,7 +13,7 @@ from penstock.api.registry import Request, handler
 from penstock.api.shards import given
 from penstock.api.transactions import to_shard
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 STOCK_WAIT_S: Final = 0.25

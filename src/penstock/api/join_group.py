@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 
 from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 

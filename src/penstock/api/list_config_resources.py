@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ErrorCode
-from penstock.broker.broker import Broker
 from penstock.metadata.image import ResourceType
+from penstock.serving.broker import Broker
 from penstock.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,

@@ -10,7 +10,7 @@ from penstock.api.groups import to_all_shards
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
 from penstock.base.errors import ErrorCode
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode, StorageError
-from penstock.broker.broker import Broker
-from penstock.broker.fetch_look import READ_COMMITTED
-from penstock.broker.partition import Partition
+from penstock.partitions.partition import Partition
+from penstock.serving.broker import Broker
+from penstock.serving.fetch_look import READ_COMMITTED
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

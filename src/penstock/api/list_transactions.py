@@ -9,8 +9,8 @@ from __future__ import annotations
 from penstock.api.registry import Request, handler
 from penstock.api.shards import submit_everywhere, together
 from penstock.base.errors import ErrorCode
-from penstock.broker.broker import Broker
 from penstock.coordinator.transaction import admin
+from penstock.serving.broker import Broker
 from penstock.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,

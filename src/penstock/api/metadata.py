@@ -18,10 +18,10 @@ from collections.abc import Awaitable
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import ZERO_UUID
-from penstock.broker.broker import Broker
-from penstock.broker.topic_pieces import Form
 from penstock.metadata.image import Topic
 from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
+from penstock.serving.broker import Broker
+from penstock.serving.topic_pieces import Form
 from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

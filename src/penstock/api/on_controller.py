@@ -17,8 +17,8 @@ from typing import Any
 
 from penstock.api.registry import Api, Request
 from penstock.base.errors import ErrorCode
-from penstock.broker.broker import Broker
-from penstock.client.errors import PeerError
+from penstock.peers.errors import PeerError
+from penstock.serving.broker import Broker
 from penstock.wire.messages.default_principal_data import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest
 from penstock.wire.schema import Message

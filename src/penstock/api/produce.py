@@ -11,8 +11,8 @@ request, and one without a producer id is refused: nothing would ever commit it.
 from __future__ import annotations
 
 from penstock.api.registry import raw_handler
-from penstock.broker.broker import Broker
 from penstock.net.connection import Exchange
+from penstock.serving.broker import Broker
 from penstock.wire.messages.produce import ProduceRequest, ProduceResponse
 from penstock.wire.produce_codec import decode_produce_request
 

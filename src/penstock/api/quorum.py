@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.api.frames import encode_response
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
-from penstock.broker.broker import Broker
 from penstock.net.connection import Exchange
+from penstock.serving.broker import Broker
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
 

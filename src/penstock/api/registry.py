@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.base.errors import invariant
-from penstock.broker.broker import Broker
 from penstock.net.connection import Connection, Exchange
+from penstock.serving.broker import Broker
 from penstock.wire import apis as wire_apis
 from penstock.wire.apis import ApiKey
 from penstock.wire.schema import Message

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterable
 from typing import Any, TypeVar, cast
 
 from penstock.api.registry import Request
-from penstock.broker.coordinators import ShardedCoordinator
+from penstock.coordinating.coordinators import ShardedCoordinator
 from penstock.wire.schema import Message
 
 R = TypeVar("R", bound=Message)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from penstock.api.registry import Request
 from penstock.api.shards import R, client_host
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.schema import Message
 
 

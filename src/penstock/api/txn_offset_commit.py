@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.api.shards import client_host
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,

@@ -6,7 +6,7 @@ Version 1 names no transaction version; such markers are of versions 0 or 1.
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.broker.broker import Broker
+from penstock.serving.broker import Broker
 from penstock.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,

@@ -21,7 +21,6 @@ from time import monotonic_ns
 
 from penstock.base.errors import StorageError
 from penstock.base.ids import TopicPartition
-from penstock.broker.broker import Broker
 from penstock.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_checkpoint, write_checkpoint
 from penstock.log.cleaner import LogToClean, clean_job, cleanable, filthiest
 from penstock.log.cleaner_client import CleanAborted, Cleaner
@@ -30,6 +29,7 @@ from penstock.log.cleaner_job import CleanResult
 from penstock.log.cleaner_view import log_state, producer_ends
 from penstock.log.log import Log
 from penstock.observe.standard import CleanerMetrics
+from penstock.serving.broker import Broker
 
 log = logging.getLogger("penstock.node")
 

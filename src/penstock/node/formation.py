@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from penstock.base.clock import Rng
 from penstock.base.ids import METADATA_TOPIC, uuid_text
-from penstock.client.connection import Address
-from penstock.client.errors import PeerError
-from penstock.client.peers import Channel, Peers
 from penstock.config.broker_config import BrokerConfig
+from penstock.peers.connection import Address
+from penstock.peers.errors import PeerError
+from penstock.peers.peers import Channel, Peers
 from penstock.wire.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,

@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from penstock.broker.broker import Broker
 from penstock.log.files import remove_paths
 from penstock.node.compaction import Compaction
+from penstock.serving.broker import Broker
 
 log = logging.getLogger("penstock.node")
 

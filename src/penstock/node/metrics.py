@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from penstock.base.ids import TopicPartition
-from penstock.broker.broker import Broker
-from penstock.broker.group_lag import GroupLag
-from penstock.broker.quorum_metrics import QuorumMetrics
-from penstock.broker.replication_metrics import ReplicationMetrics
-from penstock.broker.transaction_metrics import TransactionMetrics
+from penstock.controlling.quorum_metrics import QuorumMetrics
+from penstock.coordinating.group_lag import GroupLag
+from penstock.coordinating.transaction_metrics import TransactionMetrics
 from penstock.log.log import Log
 from penstock.net.server import Server
 from penstock.observe.loop_lag import loop_lag_histogram
@@ -21,6 +19,8 @@ from penstock.observe.standard import (
     TopicMetrics,
     add_process_metrics,
 )
+from penstock.partitions.replication_metrics import ReplicationMetrics
+from penstock.serving.broker import Broker
 
 
 class NodeMetrics:

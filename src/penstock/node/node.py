@@ -22,15 +22,13 @@ from penstock.api.dispatcher import EVERYTHING, WHILE_STARTING, Dispatcher
 from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
 from penstock.base.errors import PenstockError
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, parse_uuid
-from penstock.broker.broker import Broker
-from penstock.broker.lifecycle import BrokerLifecycle, BrokerState
-from penstock.broker.metadata_log import METADATA_LOG_CONFIG, MetadataLog
-from penstock.broker.quorum_driver import QuorumDriver
-from penstock.client.peers import Peers
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
 from penstock.config.listeners import address_text
 from penstock.config.log_config import LogConfig
+from penstock.controlling.lifecycle import BrokerLifecycle, BrokerState
+from penstock.controlling.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.log.checkpoints import read_meta_properties
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import FileCache
@@ -46,7 +44,9 @@ from penstock.node.metrics import NodeMetrics
 from penstock.observe.health import Health
 from penstock.observe.http import HttpServer
 from penstock.observe.loop_lag import sample_loop_lag
+from penstock.peers.peers import Peers
 from penstock.raft.types import Endpoint, QuorumConfig, ReplicaKey
+from penstock.serving.broker import Broker
 from penstock.wire.messages.broker_registration import (
     BrokerRegistrationRequest,
     Feature,

@@ -1,4 +1,4 @@
 """Partition replication as decisions: what a leader and a follower know, and what follows from it.
 
-Pure: events and a time go in, decisions come out. `broker/partition.py` holds one of the two.
+Pure: events and a time go in, decisions come out. `partitions/partition.py` holds one of the two.
 """

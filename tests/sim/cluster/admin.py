@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import METADATA_TOPIC
-from penstock.client.errors import PeerError
+from penstock.peers.errors import PeerError
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

@@ -13,7 +13,7 @@ import random
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.client.errors import PeerError
+from penstock.peers.errors import PeerError
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.list_offsets import (

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.client.connection import Address
-from penstock.client.errors import PeerError
+from penstock.peers.connection import Address
+from penstock.peers.errors import PeerError
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,

@@ -48,7 +48,7 @@ def watermark_of_the_leader_alone() -> None:
 
 def truncation_by_watermark() -> None:
     """A follower cuts its log at its own high watermark, not where the epochs part."""
-    from penstock.broker.partition import Partition
+    from penstock.partitions.partition import Partition
 
     begin = Partition._begin_following
 
@@ -61,7 +61,7 @@ def truncation_by_watermark() -> None:
 
 def votes_not_synced() -> None:
     """The quorum's state is written but not made durable."""
-    from penstock.broker import metadata_log
+    from penstock.controlling import metadata_log
     from penstock.log.files import write_atomically
 
     def write(path: str, data: bytes, *, sync: bool = True) -> None:
@@ -72,7 +72,7 @@ def votes_not_synced() -> None:
 
 def leads_before_registered() -> None:
     """A node that starts leads what the metadata says it led in its last run."""
-    from penstock.broker.replica_manager import ReplicaManager
+    from penstock.partitions.replica_manager import ReplicaManager
 
     open_leader = ReplicaManager._open_leader
 
@@ -88,7 +88,7 @@ def leads_before_registered() -> None:
 
 def answers_before_commit() -> None:
     """The group coordinator answers before its records are committed."""
-    from penstock.broker.shard_driver import ShardDriver
+    from penstock.coordinating.shard_driver import ShardDriver
 
     def perform(self: Any, effects: Any, now_ms: int) -> None:
         replies, effects.replies[:] = list(effects.replies), []

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
-from penstock.broker.partition import Partition, Role
 from penstock.metadata.records import MetadataRecord
 from penstock.metadata.snapshot import snapshot_records
+from penstock.partitions.partition import Partition, Role
 from penstock.wire.records import parse_header
 
 from .checks import holds

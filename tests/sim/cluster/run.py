@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.base.errors import ErrorCode
-from penstock.client.connection import Address
-from penstock.client.errors import PeerError
+from penstock.peers.connection import Address
+from penstock.peers.errors import PeerError
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

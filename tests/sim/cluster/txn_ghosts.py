@@ -13,9 +13,9 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.broker.transaction_markers import TransactionMarkers
-from penstock.client.connection import Address
-from penstock.client.errors import PeerError
+from penstock.coordinating.transaction_markers import TransactionMarkers
+from penstock.peers.connection import Address
+from penstock.peers.errors import PeerError
 from penstock.wire.schema import Message
 
 from .wire import Wire, pause

@@ -39,7 +39,7 @@ def stable_before_committed() -> None:
 
 def torn_transactions() -> None:
     """The last of several partitions is told that the transaction was aborted."""
-    from penstock.broker import transaction_markers
+    from penstock.coordinating import transaction_markers
 
     def marker(deed: Any, partitions: Any) -> Any:
         partitions = list(partitions)
@@ -95,7 +95,7 @@ def zombies_commit() -> None:
 
 def zombies_write() -> None:
     """Nobody asks the coordinator whether a partition is in the transaction."""
-    from penstock.broker.produce_verification import ProduceVerification
+    from penstock.serving.produce_verification import ProduceVerification
 
     def begin(self: Any, produce: Any, body: Any, resume: Any) -> bool:
         waits = original(self, produce, body, resume)
@@ -118,7 +118,7 @@ def markers_are_not_resumed() -> None:
 
 def commits_become_aborts() -> None:
     """The coordinator says commit and tells the partitions to abort."""
-    from penstock.broker import transaction_markers
+    from penstock.coordinating import transaction_markers
 
     def marker(deed: Any, partitions: Any) -> Any:
         partitions = list(partitions)

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from penstock.broker.partition import Role
 from penstock.metadata.names import TRANSACTIONS_TOPIC
+from penstock.partitions.partition import Role
 
 from .checks import holds
 from .cluster import World

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.client.connection import Address
-from penstock.client.errors import PeerError
+from penstock.peers.connection import Address
+from penstock.peers.errors import PeerError
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

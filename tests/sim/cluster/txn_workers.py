@@ -15,7 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from penstock.base.errors import ErrorCode
-from penstock.client.errors import PeerError
+from penstock.peers.errors import PeerError
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Uuid
-from penstock.client.connection import Address, PeerConnection
-from penstock.client.errors import PeerError, PeerUnreachable
+from penstock.peers.connection import Address, PeerConnection
+from penstock.peers.errors import PeerError, PeerUnreachable
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.schema import Message
 

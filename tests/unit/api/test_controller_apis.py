@@ -27,8 +27,8 @@ from penstock.wire.messages.incremental_alter_configs import (
 )
 from penstock.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
-from unit.broker.rig import Peer, Rig, running
 from unit.net.served import run
+from unit.serving.rig import Peer, Rig, running
 
 OTHER = 2
 FOLDER = b"d" * 16

@@ -19,9 +19,9 @@ from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.varint import unsigned_varint
-from unit.broker.rig import Peer, Rig, produce_request, running, until
 from unit.hot_codecs.mutations import mutated, rounds
 from unit.net.served import run
+from unit.serving.rig import Peer, Rig, produce_request, running, until
 from unit.wire.random_messages import random_struct
 
 

@@ -12,8 +12,8 @@ from penstock.api.registry import APIS, Api
 from penstock.base.errors import InvariantBroken
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.produce import ProduceRequest
-from unit.broker.rig import running
 from unit.net.served import run
+from unit.serving.rig import running
 
 assert api_names(), "importing the handlers fills the registry"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.api import metadata as metadata_api
-from penstock.broker.topic_pieces import TopicPieces
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import Topic
+from penstock.serving.topic_pieces import TopicPieces
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -24,9 +24,9 @@ from penstock.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from penstock.wire.pieces import piece_bytes
-from unit.broker.cluster_rig import nodes
-from unit.broker.rig import ANSWER_SECONDS_MAX, Peer, running
 from unit.net.served import run
+from unit.serving.cluster_rig import nodes
+from unit.serving.rig import ANSWER_SECONDS_MAX, Peer, running
 
 VERSION = 12
 FORM = (VERSION, False)

@@ -12,7 +12,7 @@ import pytest
 from penstock.base.clock import SystemClock, SystemRng
 from penstock.base.errors import StorageError
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, parse_uuid
-from penstock.broker.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from penstock.controlling.metadata_log import METADATA_LOG_CONFIG, MetadataLog
 from penstock.log.checkpoints import read_meta_properties
 from penstock.log.manager import LogManager
 from penstock.node.quorum_recovery import EPOCH_STEP, StoppedNode

@@ -1,0 +1,218 @@
+"""The active controller on the event loop: its deadlines, and the quick way to notice a death.
+
+It is made when the node has become the leader of the metadata quorum and its epoch's first record
+is committed, on a copy of the committed image, and is thrown away with the leadership.
+
+A broker whose connection breaks, and at the beginning every broker that has not been heard from, is
+knocked at: where nothing listens any more the broker is fenced at once. Everything else waits for
+the session to end.
+
+After the loop was held up (by a huge request, or a pause of the machine) timers and tasks run
+before the sockets are read, so the signs of life that came meanwhile are not known yet. The
+controller therefore looks every `LOOK_MS` whether the loop turns; the time by which a look is too
+late counts as nobody's silence. The rest counts: on a loop that is slow for good sessions last
+longer, but end. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from penstock.base.errors import ApiError
+from penstock.metadata.controller import Controller, Decision
+from penstock.metadata.image import Broker
+from penstock.metadata.liveness import EndedSession
+from penstock.net.connection import Connection
+from penstock.peers.connection import Address
+from penstock.peers.peers import Knock, knock
+from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
+
+logger = logging.getLogger("penstock.controlling")
+
+R = TypeVar("R")
+
+FIRST_SIGN_S = 0.3
+"""How long a new controller waits for brokers to show up before it knocks again."""
+KNOCK_PAUSES_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""The pauses before each knock at a broker that is not heard from; its session goes on."""
+LOOK_MS = 100
+"""How often the controller looks whether the loop turns, and thus reads what others send."""
+HELD_UP_MS_MIN = 100
+"""A look that is more than this late was held up; less is the usual business of a loop."""
+
+
+class ActiveController:
+    def __init__(
+        self,
+        controller: Controller,
+        node_id: int,
+        listener: str,
+        now_ms: Callable[[], int],
+        submit: Callable[[Callable[[Controller], Decision[Any]]], Awaitable[Any]],
+    ) -> None:
+        """`listener` is the one by which nodes reach each other."""
+        self.controller = controller
+        self._node_id = node_id
+        self._listener = listener
+        self._now_ms = now_ms
+        self._submit = submit
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._connections: dict[int, Connection | None] = {}
+        """How each broker was last heard from; None for the one on this node."""
+        self._looked_ms = now_ms()
+        """When the loop was last known to turn."""
+        self._dropped = False
+        self.bootstrapped = False
+        """The log is known to begin as a cluster's log has to."""
+
+    def start(self) -> None:
+        self._spawn(self._decide(lambda _: ([], None)))  # whatever the first decision brings
+        self._knock_at_the_silent()
+        self._timers["first sign"] = self._loop.call_later(FIRST_SIGN_S, self._knock_at_the_silent)
+        self._look()
+        self.arm()
+
+    def drop(self) -> None:
+        """The leadership is lost: nothing more is decided here."""
+        self._dropped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+
+    # -- deadlines -----------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """After each decision: set the timer for what is due next."""
+        now_ms = self._now_ms()
+        deadline_ms = self.controller.next_deadline_ms(now_ms)
+        timer = self._timers.pop("tick", None)
+        if timer is not None:
+            timer.cancel()
+        if deadline_ms is not None and not self._dropped:
+            delay_s = (deadline_ms - now_ms) / 1000
+            self._timers["tick"] = self._loop.call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timers.pop("tick", None)
+        self._spawn(self._do_what_is_due())
+
+    async def _do_what_is_due(self) -> None:
+        ended = await self._decide(self._due)
+        if ended is not None:
+            logger.warning(
+                "a broker was not heard from and was fenced: its session is over",
+                extra={"broker": ended.broker_id, "silent_ms": ended.silent_ms},
+            )
+
+    def _due(self, controller: Controller) -> Decision[EndedSession | None]:
+        self._notice_hold_up()
+        return controller.tick(self._now_ms())
+
+    def _look(self) -> None:
+        self._notice_hold_up()
+        self._timers["look"] = self._loop.call_later(LOOK_MS / 1000, self._look)
+
+    def _notice_hold_up(self) -> None:
+        """Before sessions are judged: what was sent while the loop stood still is not read yet."""
+        now_ms = self._now_ms()
+        late_ms = now_ms - self._looked_ms - LOOK_MS
+        if late_ms > HELD_UP_MS_MIN:
+            self.controller.held_up(late_ms, now_ms)
+        self._looked_ms = now_ms
+
+    # -- signs of life -------------------------------------------------------------------------
+
+    def heard(self, broker_id: int, connection: Connection | None) -> None:
+        """A broker registers or has sent a heartbeat; None: from this node itself."""
+        self._notice_hold_up()
+        if self._connections.get(broker_id) is connection and broker_id in self._connections:
+            return
+        self._connections[broker_id] = connection
+        if connection is not None:
+            connection.on_lost = lambda: self._lost(broker_id, connection)
+
+    def ended_run(self, request: BrokerRegistrationRequest) -> Broker | None:
+        """The earlier run that a registration proves to be over.
+
+        Who registers holds its data folder's lock and its addresses. If those are the ones that an
+        earlier run of the broker has registered, that run has given them up.
+        """
+        broker = self.controller.image.brokers.get(request.broker_id)
+        if (
+            broker is None
+            or broker.fenced
+            or broker.incarnation_id == request.incarnation_id
+            or broker.log_dirs != tuple(request.log_dirs)
+        ):
+            return None
+        addresses = {(e.name, e.host, e.port) for e in request.listeners}
+        registered = {(e.name, e.host, e.port) for e in broker.endpoints}
+        return broker if addresses == registered else None
+
+    def _lost(self, broker_id: int, connection: Connection) -> None:
+        broker = self.controller.image.brokers.get(broker_id)
+        if self._connections.get(broker_id) is connection and not self._dropped:
+            del self._connections[broker_id]
+            if broker is not None and not broker.fenced:
+                self._spawn(self._knock_at(broker))
+
+    def _knock_at_the_silent(self) -> None:
+        for broker in list(self.controller.image.brokers.values()):
+            if not broker.fenced and broker.id not in (self._node_id, *self._connections):
+                self._spawn(self._knock_at(broker))
+
+    async def _knock_at(self, broker: Broker) -> None:
+        endpoint = broker.endpoint(self._listener) or next(iter(broker.endpoints), None)
+        if endpoint is None:
+            return
+        if not await self._is_gone(broker, Address(endpoint.host, endpoint.port)):
+            return
+        now_ms = self._now_ms()
+        if await self._decide(lambda c: c.broker_unreachable(broker.id, broker.epoch, now_ms)):
+            logger.warning(
+                "broker %d is gone and was fenced: nothing listens at %s:%d",
+                broker.id,
+                endpoint.host,
+                endpoint.port,
+            )
+
+    async def _is_gone(self, broker: Broker, address: Address) -> bool:
+        """Whether nothing listens there; asked again while nothing is heard from the broker.
+
+        A process that is being killed loses its connections one by one, and the kernel may still
+        accept for it when the first of them breaks.
+        """
+        for pause_s in KNOCK_PAUSES_S:
+            await asyncio.sleep(pause_s)
+            if self._connections.get(broker.id) is not None:
+                return False
+            if await knock(address) is Knock.REFUSED:
+                return True
+        return False
+
+    # -- deciding ------------------------------------------------------------------------------
+
+    async def _decide(self, decide: Callable[[Controller], Decision[R]]) -> R | None:
+        """What the controller does by itself: if it cannot, a later controller will."""
+        try:
+            done: R = await self._submit(decide)
+            return done
+        except ApiError as e:
+            logger.warning("the controller could not make a change: %s", e)
+            return None
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("the controller failed at a duty", exc_info=task.exception())

@@ -1,0 +1,142 @@
+"""Where the active controller sits while this node leads the quorum.
+
+A decision's records become one batch of the log; its response waits until they are committed and
+applied. With the leadership the controller goes, and who waits for records of its own is told
+NOT_CONTROLLER: whether they will be committed is up to the next leader. Owned by the event loop's
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.base.clock import Rng
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.config.layers import BrokerSettings
+from penstock.controlling.active_controller import ActiveController
+from penstock.controlling.committed_metadata import Decided
+from penstock.metadata.controller import Controller, Decision
+from penstock.metadata.records import MetadataRecord, encode_record
+from penstock.raft.effects import BecameLeader
+
+if TYPE_CHECKING:
+    from penstock.controlling.quorum_driver import QuorumDriver
+
+logger = logging.getLogger("penstock.controlling")
+
+R = TypeVar("R")
+
+
+class ControllerSeat:
+    def __init__(self, driver: QuorumDriver, settings: BrokerSettings, rng: Rng) -> None:
+        self.active: ActiveController | None = None
+        self.cluster_id = ""
+        self._driver = driver
+        self._settings = settings
+        self._rng = rng
+        self._led: BecameLeader | None = None
+        # The ends of what is appended and not yet committed, and who waits for each.
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    # -- leadership ----------------------------------------------------------------------------
+
+    def became_leader(self, led: BecameLeader) -> None:
+        self._led = led
+
+    def applied(self, offset: int) -> None:
+        """Everything below `offset` is committed and in the served image."""
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= offset:
+            _, waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+        led = self._led
+        if led is not None and self.active is None and offset > led.start_offset:
+            self._activate(led.epoch)
+
+    def _activate(self, epoch: int) -> None:
+        driver = self._driver
+        config = self._settings.config
+        controller = Controller(
+            driver.metadata.image.copy(),
+            self._settings,
+            config.node_id,
+            self._rng,
+            cluster_id=self.cluster_id,
+            now_ms=driver.now_ms(),
+            voters=lambda: [key.id for key in driver.quorum.voters.keys],
+        )
+        self.active = ActiveController(
+            controller, config.node_id, config.inter_broker_listener, driver.now_ms, self.submit
+        )
+        logger.info("this node is the active controller", extra={"epoch": epoch})
+        self.active.start()
+        driver.tell_of_change()
+
+    def lost(self) -> None:
+        """The leadership is over."""
+        self._led = None
+        self._driver.metadata.decided.clear()
+        if self.active is not None:
+            self.active.drop()
+            self.active = None
+            logger.info("this node is no longer the active controller")
+            self._driver.tell_of_change()
+        waiters, self._waiters = self._waiters, deque()
+        for _, waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(self._unavailable())
+                waiter.exception()  # whoever waited may have gone, and need not be told
+
+    def _unavailable(self) -> ApiError:
+        if self._driver.failure is not None:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self._driver.failure)
+        return ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    async def submit(self, decide: Callable[[Controller], Decision[R]]) -> R:
+        """Make a decision, and give its response when its records are committed."""
+        await self._driver.until_idle()
+        active = self.active
+        if active is None or self._driver.failure is not None:
+            raise self._unavailable()
+        self._bootstrap(active)
+        records, response = decide(active.controller)
+        if records:
+            committed = self._append(active, records)
+            active.arm()
+            # Who gives up waiting must not take those with it who wait for the same records.
+            await asyncio.shield(committed)
+        else:
+            active.arm()
+            if self._waiters:
+                # A response that only reads may still rest on records that are not committed.
+                await asyncio.shield(self._waiters[-1][1])
+        return response
+
+    def _bootstrap(self, active: ActiveController) -> None:
+        """The first records of a new cluster come before every decision."""
+        if not active.bootstrapped:
+            records, _ = active.controller.bootstrap()
+            if records:
+                self._append(active, records)
+            active.bootstrapped = True
+
+    def _append(
+        self, active: ActiveController, records: list[MetadataRecord]
+    ) -> asyncio.Future[None]:
+        level = active.controller.image.metadata_version
+        now_ms = self._driver.now_ms()
+        append = self._driver.append([encode_record(record, level) for record in records])
+        active.controller.replay(records)
+        self._driver.metadata.decided[append.first] = Decided(
+            append.last + 1, records, len(append.batches), now_ms
+        )
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((append.last + 1, committed))
+        return committed

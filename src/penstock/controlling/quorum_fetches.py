@@ -1,0 +1,163 @@
+"""Fetch and FetchSnapshot of the metadata log: the core judges, the bytes are read here.
+
+A reader that has everything waits: for records, for a higher high watermark, or for another
+leader, up to the time it gave. However often its fetch is judged meanwhile, it was heard from only
+when that came in. Limits: `max_bytes` of the request; the first batch is sent whole even when it is
+larger. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from penstock.base.errors import ErrorCode, StorageError
+from penstock.controlling.metadata_snapshots import read_piece
+from penstock.net.connection import Exchange
+from penstock.raft.effects import Effect
+from penstock.raft.fetching import Serve, ServeSnapshot
+from penstock.wire.messages.fetch import FetchRequest, FetchResponse
+from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+
+if TYPE_CHECKING:
+    from penstock.controlling.quorum_driver import QuorumDriver
+
+Answer: TypeAlias = Callable[[FetchResponse], None]
+State: TypeAlias = tuple[int, int, tuple[int, int]]
+
+
+class Then(NamedTuple):
+    """An effect of the driver's own: what is to be done after those of the core."""
+
+    act: Callable[[], None]
+
+
+class _Parked:
+    """A fetch that waits for news."""
+
+    __slots__ = ("answer", "came_ms", "exchange", "request", "seen", "timer")
+
+    def __init__(
+        self, exchange: Exchange, request: FetchRequest, answer: Answer, came_ms: int
+    ) -> None:
+        self.exchange = exchange
+        self.request = request
+        self.answer = answer
+        self.came_ms = came_ms
+        self.seen: State | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class QuorumFetches:
+    def __init__(self, driver: QuorumDriver) -> None:
+        self._driver = driver
+        self._loop = asyncio.get_running_loop()
+        self._parked: dict[_Parked, None] = {}
+        self._waking = False
+
+    def fetch(self, exchange: Exchange, request: FetchRequest, answer: Answer) -> None:
+        """Have `answer` called with the response to `request`, at once or when there is news."""
+        fetch = _Parked(exchange, request, answer, self._driver.now_ms())
+        self._ask(fetch, may_wait=request.max_wait_ms > 0)
+
+    def _ask(self, fetch: _Parked, *, may_wait: bool) -> None:
+        def judged(now_ms: int) -> Sequence[Effect | Then]:
+            verdict, effects = self._driver.quorum.on_fetch(fetch.request, now_ms, fetch.came_ms)
+            if isinstance(verdict, Serve):
+                if may_wait and not verdict.has_news:
+                    return [*effects, Then(lambda: self._park(fetch))]
+                return [*effects, Then(lambda: self._serve(fetch, verdict))]
+            return [*effects, Then(lambda: fetch.answer(verdict.response))]
+
+        self._driver.event(judged)
+
+    def _park(self, fetch: _Parked) -> None:
+        fetch.exchange.park()
+        fetch.exchange.on_abandoned = lambda: self._unpark(fetch)
+        fetch.seen = self._state()
+        wait_s = fetch.request.max_wait_ms / 1000
+        fetch.timer = self._loop.call_later(wait_s, self._again, fetch)
+        self._parked[fetch] = None
+
+    def _unpark(self, fetch: _Parked) -> None:
+        if fetch.timer is not None:
+            fetch.timer.cancel()
+        fetch.exchange.on_abandoned = None  # else the two would hold each other
+        self._parked.pop(fetch, None)
+
+    def _again(self, fetch: _Parked) -> None:
+        self._unpark(fetch)
+        self._ask(fetch, may_wait=False)
+
+    def _serve(self, fetch: _Parked, verdict: Serve) -> None:
+        part = verdict.response.responses[0].partitions[0]
+        try:
+            if verdict.first < verdict.end_offset:
+                part.records = self._driver.log.read(
+                    verdict.first, verdict.end_offset, self._max_bytes(fetch.request)
+                )
+        except StorageError:
+            part.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        fetch.answer(verdict.response)
+
+    @staticmethod
+    def _max_bytes(request: FetchRequest) -> int:
+        return min(request.max_bytes, request.topics[0].partitions[0].partition_max_bytes)
+
+    # -- news ----------------------------------------------------------------------------------
+
+    def _state(self) -> State:
+        quorum = self._driver.quorum
+        return quorum.log_end_offset, quorum.high_watermark, quorum.leader_and_epoch
+
+    def wake(self) -> None:
+        """Something may have changed: answer, in the next turn, who has waited for it."""
+        if self._parked and not self._waking:
+            self._waking = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        now = self._state()
+        for fetch in [fetch for fetch in self._parked if fetch.seen != now]:
+            self._unpark(fetch)
+            self._ask(fetch, may_wait=True)
+
+    def stop(self) -> None:
+        """Nobody is answered any more: whoever waits is hung up on and looks elsewhere."""
+        for fetch in list(self._parked):
+            self._unpark(fetch)
+            fetch.exchange.connection.abort()
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def fetch_snapshot(self, request: FetchSnapshotRequest) -> asyncio.Future[Any]:
+        """A piece of a snapshot."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def judged(now_ms: int) -> Sequence[Effect | Then]:
+            verdict, effects = self._driver.quorum.on_fetch_snapshot(request, now_ms)
+            if isinstance(verdict, ServeSnapshot):
+                return [*effects, Then(lambda: future.set_result(self._piece(verdict)))]
+            return [*effects, Then(lambda: future.set_result(verdict.response))]
+
+        self._driver.event(judged)
+        return future
+
+    def _piece(self, verdict: ServeSnapshot) -> FetchSnapshotResponse:
+        part = verdict.response.topics[0].partitions[0]
+        try:
+            found = read_piece(
+                self._driver.log.dir, verdict.id, verdict.position, verdict.max_bytes
+            )
+        except StorageError:
+            part.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            return verdict.response
+        if found is None:
+            part.error_code = ErrorCode.SNAPSHOT_NOT_FOUND
+        elif verdict.position >= found[0]:
+            part.error_code = ErrorCode.POSITION_OUT_OF_RANGE
+        else:
+            part.size, part.unaligned_records = found
+        return verdict.response

@@ -1,0 +1,151 @@
+"""The group coordinator of this node: a shard for each partition of `__consumer_offsets` it leads.
+
+Duty, beside what all coordinators share (`coordinators`): to tell shards of changed topics, to end
+transactions in them, and to show what the node knows of its groups. Owned by the event loop's
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from penstock.base.errors import ErrorCode
+from penstock.coordinating.coordinators import (
+    CoordinatorEnvironment,
+    InternalTopic,
+    ShardedCoordinator,
+)
+from penstock.coordinating.shard_driver import ShardKind
+from penstock.coordinator.config import GroupConfig
+from penstock.coordinator.effects import EndTxnMarker, ProducerIdentity
+from penstock.coordinator.offsets import GroupOffset
+from penstock.coordinator.refusals import refuse
+from penstock.coordinator.shard import GroupShard
+from penstock.coordinator.topics import ImageTopics
+from penstock.metadata.image import ResourceType
+from penstock.metadata.names import OFFSETS_TOPIC
+from penstock.wire.messages.delete_groups import DeleteGroupsRequest
+from penstock.wire.messages.join_group import JoinGroupRequest
+from penstock.wire.messages.leave_group import LeaveGroupRequest
+from penstock.wire.messages.offset_commit import OffsetCommitRequest
+from penstock.wire.messages.offset_delete import OffsetDeleteRequest
+from penstock.wire.messages.sync_group import SyncGroupRequest
+from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+if TYPE_CHECKING:
+    from penstock.config.broker_config import BrokerConfig
+    from penstock.coordinator.effects import Effects
+    from penstock.metadata.delta import MetadataDelta
+    from penstock.wire.schema import Message
+
+GROUP_SHARDS: Final = ShardKind(
+    "group coordinator",
+    refuse,
+    (
+        OffsetCommitRequest,
+        TxnOffsetCommitRequest,
+        OffsetDeleteRequest,
+        JoinGroupRequest,
+        SyncGroupRequest,
+        LeaveGroupRequest,
+        DeleteGroupsRequest,
+    ),
+)
+
+
+class GroupCoordinator(ShardedCoordinator[GroupShard]):
+    def __init__(self, env: CoordinatorEnvironment) -> None:
+        config = env.config
+        super().__init__(
+            env,
+            GROUP_SHARDS,
+            offsets_topic(config),
+            commit_timeout_s=config.offsets_commit_timeout_ms / 1000,
+            expiry_interval_s=config.offsets_retention_check_interval_ms / 1000,
+        )
+        self._group_config = group_config(config)
+        self._topics = ImageTopics(env.metadata)
+
+    def _make_shard(self, index: int, leader_epoch: int) -> GroupShard:
+        return GroupShard(self._group_config, self._topics, self._env.rng, self._overrides)
+
+    def _overrides(self, group_id: str) -> Mapping[str, str]:
+        return self._metadata.config(ResourceType.GROUP, group_id)
+
+    def _expire(self, shard: GroupShard, now_ms: int) -> Effects:
+        return shard.expire(now_ms)
+
+    # -- transactions --------------------------------------------------------------------------
+
+    def submit_transactional(
+        self, request: TxnOffsetCommitRequest, version: int, client_id: str, client_host: str
+    ) -> Message | Awaitable[Message]:
+        """Hand offsets that are part of a transaction to the group's shard; whoever calls this
+        knows that the transaction is open (`transactional_commits`).
+        """
+        driver = self._driver_of(request.group_id)
+        if driver is None:
+            return refuse(request, version, ErrorCode.NOT_COORDINATOR)
+        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+        return driver.submit(request, version, client_id, client_host, producer)
+
+    def end_transaction(self, index: int, marker: EndTxnMarker) -> Awaitable[ErrorCode]:
+        """Write the marker of a transaction to a partition of the offsets topic, whose groups learn
+        of it; done when it is committed.
+        """
+        driver = self._driver_at(index)
+        if driver is not None:
+            return driver.end_transaction(marker)
+        nowhere: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        nowhere.set_result(ErrorCode.NOT_COORDINATOR)
+        return nowhere
+
+    # -- following the metadata ----------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """The image has changed as `delta` says; before the partitions follow it."""
+        super().apply(delta)
+        by_id = self._metadata.topics_by_id
+        deleted = frozenset(topic.name for topic in delta.deleted_topics.values())
+        changed = deleted.union(
+            (topic.name for topic in delta.created_topics.values()),
+            (by_id[id_].name for id_, _ in delta.changed_partitions if id_ in by_id),
+        )
+        for driver in self._drivers.values() if changed else ():
+            if deleted:
+                driver.event(lambda shard, _: shard.topics_deleted(deleted))
+            driver.event(lambda shard, now_ms: shard.topics_changed(changed, now_ms))
+
+    # -- what the node knows -------------------------------------------------------------------
+
+    def group_count(self) -> int:
+        return sum(len(driver.shard.groups) for driver in self._drivers.values())
+
+    def committed_offsets(self) -> Iterator[GroupOffset]:
+        """The committed offsets of all loaded groups, for lag; groups may change meanwhile."""
+        for shard in self._active_shards():
+            for group_id in shard.offsets.group_ids():
+                yield from shard.offsets.of_group(group_id)
+
+
+def offsets_topic(config: BrokerConfig) -> InternalTopic:
+    return InternalTopic(
+        OFFSETS_TOPIC,
+        config.offsets_topic_num_partitions,
+        config.offsets_topic_replication_factor,
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )
+
+
+def group_config(config: BrokerConfig) -> GroupConfig:
+    """What the coordinator reads of the node's settings; the names are the same."""
+    return GroupConfig(
+        **{field.name: getattr(config, field.name) for field in dataclasses.fields(GroupConfig)}
+    )

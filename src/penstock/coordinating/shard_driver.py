@@ -1,0 +1,452 @@
+"""Drives one shard of a coordinator: one partition of an internal topic.
+
+The way of a request: the pure shard answers it with effects at once; their records are staged in
+the partition's log, and what one loop turn stages is written with one system call; the answers wait
+until the high watermark has passed the records, also those of requests that only read, since they
+may rest on records that are not committed yet; so do the deeds that the shard asks for. Timers are
+the loop's.
+
+Records of a producer's transaction, and the marker that ends it, are judged by the log's producer
+state before the shard hears of them: what the log would refuse (a fenced producer) is answered with
+the log's error and changes nothing.
+
+A shard is loaded by replaying its partition, a piece at a time, while requests are turned away with
+COORDINATOR_LOAD_IN_PROGRESS. When records cannot be appended or made durable, or the shard breaks
+an invariant, its memory may say what the log does not: everybody who waits is turned away, the
+shard is thrown away and the partition replayed.
+
+When the records of a turn are not committed in time (too few replicas are in sync), those who wait
+for them are told so and the shard stays: its records may yet be committed. While the partition is
+under its minimum of replicas in sync, requests that are sure to write are turned away at once.
+
+Invariants: no answer is given and no deed done before the records they rest on are committed; after
+a failure nothing of the shard before it is used. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from penstock.base.clock import Clock
+from penstock.base.errors import (
+    ApiError,
+    CorruptRecord,
+    ErrorCode,
+    PenstockError,
+    StorageError,
+    invariant,
+)
+from penstock.coordinating.shard_records import batch_of, replay
+from penstock.coordinating.shard_timers import ShardTimers
+from penstock.coordinator.effects import (
+    Caller,
+    Deed,
+    Effects,
+    EndTxnMarker,
+    ProducerIdentity,
+    TimerKey,
+)
+from penstock.coordinator.shard_protocol import Participant, Shard
+from penstock.log.producer_state import AppendOrigin
+from penstock.partitions.partition import ACKS_ALL, Partition, Role
+from penstock.wire.schema import Message
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+log = logging.getLogger("penstock.coordinating")
+
+RELOAD_PAUSE_S = 0.5
+"""How long a failed shard waits before its partition is replayed."""
+
+
+class ShardState(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+_TURNED_AWAY = {
+    ShardState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ShardState.FAILED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ShardState.CLOSED: ErrorCode.NOT_COORDINATOR,
+}
+
+
+S = TypeVar("S", bound=Shard)
+P = TypeVar("P", bound=Participant)
+
+
+class ShardKind(NamedTuple):
+    """What the shards of one coordinator have in common for their drivers."""
+
+    name: str
+    """Whose shards they are, as the log output says it."""
+    refuse: Callable[[Message, int, ErrorCode], Message]
+    """The answer to a request in a version that is refused as a whole."""
+    sure_to_write: tuple[type[Message], ...]
+    """Requests that are turned away at once while nothing can be committed."""
+
+
+class _Waiting(NamedTuple):
+    answer: asyncio.Future[Any]
+    refused: Callable[[ErrorCode], Any]
+    """The answer that says an error code."""
+
+
+class _Turn:
+    """The answers and deeds that wait for the records of one loop turn to be committed."""
+
+    __slots__ = ("_driver", "deeds", "end_offset", "replies", "timer")
+    outlives_leadership = False
+
+    def __init__(self, driver: ShardDriver[Any]) -> None:
+        self._driver = driver
+        self.end_offset = 0
+        self.replies: list[tuple[int, Any]] = []
+        """Tokens and what their askers get."""
+        self.deeds: list[Deed] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+    def partition_done(self) -> None:
+        self._driver.committed(self)
+
+    def partition_failed(self, _: Partition, code: ErrorCode, message: str) -> None:
+        self._driver.fail(f"{code.name}: {message}")
+
+
+class ShardDriver(Generic[S]):
+    def __init__(
+        self,
+        kind: ShardKind,
+        partition: Callable[[], Partition],
+        make_shard: Callable[[], S],
+        clock: Clock,
+        run_woken: Callable[[], None],
+        *,
+        leader_epoch: int,
+        commit_timeout_s: float,
+        on_deed: Callable[[Any], None] | None = None,
+        on_given_up: Callable[[], None] | None = None,
+    ) -> None:
+        """`partition` gives the partition as it is led now, or raises ApiError; `run_woken`
+        answers fetches that an append made answerable; `leader_epoch` is the one that the shard
+        belongs to. `on_deed` does what the shard asks for; `on_given_up` is told when the shard is
+        thrown away or closed: deeds that are still being done are not its own any more.
+        """
+        self.leader_epoch = leader_epoch
+        self._kind = kind
+        self._commit_timeout_s = commit_timeout_s
+        self._on_deed = on_deed
+        self._on_given_up = on_given_up
+        self._find_partition = partition
+        self._make_shard = make_shard
+        self._clock = clock
+        self._run_woken = run_woken
+        self._loop = asyncio.get_running_loop()
+        self.state = ShardState.LOADING
+        self.shard = make_shard()
+        self._partition: Partition | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._tokens = 0
+        self._waiting: dict[int, _Waiting] = {}
+        self._staged: _Turn | None = None
+        self._uncommitted: list[_Turn] = []
+        self._timers = ShardTimers(self._loop, self._timer_fired)
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        request: Message,
+        version: int,
+        client_id: str,
+        client_host: str,
+        producer: ProducerIdentity | None = None,
+    ) -> Message | Awaitable[Message]:
+        """The answer, or a promise of it; `producer` is the one in whose transaction the request
+        asks to write.
+        """
+        code = self._unready(type(request))
+        if code is None and producer is not None:
+            code = self._refused_by_log(
+                lambda log_: log_.producers.check_coordinator_append(*producer)
+            )
+        if code is not None:
+            return self._kind.refuse(request, version, code)
+        waiting = _Waiting(
+            self._loop.create_future(), lambda code: self._kind.refuse(request, version, code)
+        )
+        token = self._expect(waiting)
+        caller = Caller(token, version, client_id, client_host)
+        self._event(lambda shard, now_ms: shard.handle(request, caller, now_ms))
+        if waiting.answer.done():
+            answer: Message = waiting.answer.result()
+            return answer
+        return waiting.answer
+
+    def end_transaction(self: ShardDriver[P], marker: EndTxnMarker) -> Awaitable[ErrorCode]:
+        """Write the marker that ends a transaction in this partition; done when it is committed."""
+        waiting = _Waiting(self._loop.create_future(), lambda code: code)
+        code = self._unready(EndTxnMarker)
+        if code is None:
+            code = self._refused_by_log(
+                lambda log_: log_.producers.check_marker(
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.coordinator_epoch,
+                    marker.transaction_version,
+                )
+            )
+        if code is not None:
+            waiting.answer.set_result(code)
+            return waiting.answer
+        token = self._expect(waiting)
+
+        def end(shard: P, now_ms: int) -> Effects:
+            effects = shard.end_transaction(marker, now_ms)
+            invariant(effects.marker == marker, f"{marker} was not taken to the log")
+            return effects
+
+        if self._event(end):
+            self._after_commit([(token, ErrorCode.NONE)], [])
+        return waiting.answer
+
+    def _unready(self, kind: type) -> ErrorCode | None:
+        """Why a request of this type cannot be taken now."""
+        if self.state is not ShardState.ACTIVE:
+            return _TURNED_AWAY[self.state]
+        assert self._partition is not None
+        writes = kind is EndTxnMarker or issubclass(kind, self._kind.sure_to_write)
+        if writes and self._partition.under_min_isr:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return None
+
+    def _refused_by_log(self, check: Callable[[Log], None]) -> ErrorCode | None:
+        assert self._partition is not None
+        try:
+            check(self._partition.log)
+        except ApiError as e:
+            return e.code
+        return None
+
+    def _expect(self, waiting: _Waiting) -> int:
+        self._tokens += 1
+        self._waiting[self._tokens] = waiting
+        return self._tokens
+
+    def event(self, happen: Callable[[S, int], Effects]) -> bool:
+        """Something other than a request; whether records followed from it."""
+        return self.state is ShardState.ACTIVE and self._event(happen)
+
+    def _timer_fired(self, key: TimerKey, deadline_ms: int) -> None:
+        # The wall clock may have been set back since: the shard must not think it too early.
+        self.event(lambda shard, now_ms: shard.on_timer(key, max(now_ms, deadline_ms)))
+
+    def _event(self, happen: Callable[[S, int], Effects]) -> bool:
+        now_ms = self._clock.now_ms()
+        try:
+            effects = happen(self.shard, now_ms)
+            self._perform(effects, now_ms)
+        except (StorageError, ApiError) as e:
+            self.fail(str(e))
+        except Exception as e:
+            log.exception("the %s failed and replays its partition", self._kind.name)
+            self.fail(f"{type(e).__name__}: {e}")
+        else:
+            return effects.writes
+        return False
+
+    def _perform(self, effects: Effects, now_ms: int) -> None:
+        if effects.writes:
+            self._stage(effects, now_ms)
+        for timer in effects.timers:
+            self._timers.change(timer, now_ms)
+        if effects.replies or effects.deeds:
+            self._after_commit(effects.replies, effects.deeds)
+
+    def _after_commit(self, replies: Sequence[tuple[int, Any]], deeds: list[Deed]) -> None:
+        """Give and do this when everything that was staged up to now is committed."""
+        last = self._staged or (self._uncommitted[-1] if self._uncommitted else None)
+        if last is None:
+            self._give(replies)
+            self._do(deeds)
+        else:
+            last.replies += replies
+            last.deeds += deeds
+
+    def _give(self, replies: Sequence[tuple[int, Any]]) -> None:
+        for token, response in replies:
+            waiting = self._waiting.pop(token, None)
+            if waiting is not None and not waiting.answer.done():
+                waiting.answer.set_result(response)
+
+    def _do(self, deeds: list[Deed]) -> None:
+        for deed in deeds:
+            assert self._on_deed is not None
+            self._on_deed(deed)
+
+    # -- appending -----------------------------------------------------------------------------
+
+    def _stage(self, effects: Effects, now_ms: int) -> None:
+        partition = self._partition
+        assert partition is not None
+        invariant(
+            partition.role is Role.LEADER and partition.leader_epoch == self.leader_epoch,
+            f"a shard of leader epoch {self.leader_epoch} writes to {partition!r}",
+        )
+        batch = batch_of(effects, now_ms)
+        info = partition.log.stage(
+            [batch], partition.leader_epoch, now_ms, AppendOrigin.COORDINATOR
+        )
+        if self._staged is None:
+            self._staged = _Turn(self)
+            self._loop.call_soon(self.write_turn)
+        self._staged.end_offset = info.last_offset + 1
+
+    def write_turn(self) -> None:
+        """Write what this turn has staged; at its end, or before a log is changed otherwise."""
+        turn, self._staged = self._staged, None
+        if turn is None or self._partition is None:
+            return
+        partition = self._partition
+        try:
+            partition.write_staged()
+        except PenstockError as e:
+            self.fail(str(e))
+            return
+        if partition.log.log_end_offset < turn.end_offset:
+            # Somebody else's write to this log took what was staged with it and failed.
+            self.fail("what was staged has not been written")
+            return
+        self._uncommitted.append(turn)
+        if partition.acknowledges(turn.end_offset, ACKS_ALL):
+            self.committed(turn)
+        else:
+            self._wait(partition, turn)
+        self._run_woken()
+
+    def _wait(self, partition: Partition, turn: _Turn) -> None:
+        turn.timer = self._loop.call_later(self._commit_timeout_s, self._overdue, turn)
+        partition.wait_for(turn.end_offset, ACKS_ALL, turn)
+
+    def _overdue(self, turn: _Turn) -> None:
+        """The records of `turn` are still not committed: nobody is kept waiting any longer."""
+        turn.timer = self._loop.call_later(self._commit_timeout_s, self._overdue, turn)
+        replies, turn.replies = turn.replies, []
+        for token, _ in replies:
+            self._refuse(token, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def committed(self, turn: _Turn) -> None:
+        """The high watermark has passed the records of `turn`."""
+        if turn in self._uncommitted:
+            if turn.timer is not None:
+                turn.timer.cancel()
+            self._uncommitted.remove(turn)
+            self._give(turn.replies)
+            self._do(turn.deeds)
+
+    # -- loading -------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Replay the partition; in the background unless it is empty."""
+        self.state = ShardState.LOADING
+        self._retry = None
+        try:
+            partition = self._partition = self._find_partition()
+            # A shard that failed may have left something staged: it is the log's now.
+            partition.write_staged()
+        except PenstockError as e:
+            log.error("the %s cannot open its partition: %s", self._kind.name, e)
+            self._retry_later()
+            return
+        if partition.log.health.for_good:
+            # What is in the log will never be known to be durable, so no answer can rest on it.
+            self._stand_still(partition, partition.log.failure or "")
+            return
+        if partition.log.log_start_offset == partition.log.log_end_offset:
+            self._activate(partition)
+        else:
+            self._loading = self._loop.create_task(self._replay(partition))
+
+    async def _replay(self, partition: Partition) -> None:
+        try:
+            await replay(partition.log, self.shard)
+            self._activate(partition)
+        except CorruptRecord as e:
+            # Going on without a record would lose what it says.
+            self._stand_still(partition, str(e))
+        except PenstockError as e:
+            log.error("replay of %s-%d failed: %s", partition.topic, partition.index, e)
+            self._retry_later()
+
+    def _activate(self, partition: Partition) -> None:
+        self._loading = None
+        self.state = ShardState.ACTIVE
+        end_offset = partition.log.log_end_offset
+        if not partition.acknowledges(end_offset, ACKS_ALL):
+            turn = _Turn(self)
+            turn.end_offset = end_offset
+            self._uncommitted.append(turn)
+            self._wait(partition, turn)
+        self._event(lambda shard, now_ms: shard.loaded(now_ms))
+
+    def _stand_still(self, partition: Partition, why: str) -> None:
+        """Only a person can help: requests are turned away until the node is started anew."""
+        self.state = ShardState.FAILED
+        name = f"{partition.topic}-{partition.index}"
+        log.critical("the %s of %s stands still: %s", self._kind.name, name, why)
+
+    def _retry_later(self) -> None:
+        self.state = ShardState.FAILED
+        self.shard = self._make_shard()
+        self._retry = self._loop.call_later(RELOAD_PAUSE_S, self.load)
+
+    # -- failure and the end -------------------------------------------------------------------
+
+    def fail(self, why: str) -> None:
+        """The shard's memory may be ahead of the log: give it up and replay."""
+        if self.state is not ShardState.ACTIVE:
+            return
+        log.error("the %s gives a shard up and replays it: %s", self._kind.name, why)
+        self._give_up(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._retry_later()
+
+    def close(self) -> None:
+        """The partition is no longer this node's, or the node stops."""
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+        self.write_turn()
+        if self.state is ShardState.ACTIVE:
+            try:
+                self._give(self.shard.unload())
+            except Exception:
+                # The partitions have to follow the metadata whatever is wrong with the shard.
+                log.exception("the %s failed while a shard was closed", self._kind.name)
+        self._give_up(ErrorCode.NOT_COORDINATOR)
+        self.state = ShardState.CLOSED
+
+    def _give_up(self, code: ErrorCode) -> None:
+        self._timers.cancel_all()
+        self._staged = None
+        for turn in self._uncommitted:
+            if turn.timer is not None:
+                turn.timer.cancel()
+        self._uncommitted.clear()
+        for token in list(self._waiting):
+            self._refuse(token, code)
+        if self._on_given_up is not None:
+            self._on_given_up()
+
+    def _refuse(self, token: int, code: ErrorCode) -> None:
+        waiting = self._waiting.pop(token, None)
+        if waiting is not None and not waiting.answer.done():
+            waiting.answer.set_result(waiting.refused(code))

@@ -1,0 +1,78 @@
+"""Group commit: one fsync round for everything that waits for the disk.
+
+A partition asks to be flushed; the round that starts next takes all that have asked by then, in one
+worker thread, while new wishes gather for the round after. So fsync before every acknowledgement
+costs one disk write for many requests. The event loop's thread owns the wishes; only
+`FlushTask.run` is called in the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from penstock.base.errors import PenstockError, StorageError
+from penstock.log.flush import FlushTask
+from penstock.partitions.partition import Partition
+
+
+class Flusher:
+    def __init__(self, write_turn: Callable[[], None], run_woken: Callable[[], None]) -> None:
+        """`write_turn` writes what is staged, `run_woken` answers fetches that became
+        answerable.
+        """
+        self._write_turn = write_turn
+        self._run_woken = run_woken
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush")
+        self._wanted: dict[Partition, None] = {}
+        self._rounds: asyncio.Task[None] | None = None
+        self.rounds_total = 0
+
+    def request(self, partition: Partition) -> None:
+        self._wanted[partition] = None
+        if self._rounds is None:
+            # The task begins after this loop turn, so that the whole turn's appends share a round.
+            self._rounds = self._loop.create_task(self._run_rounds())
+
+    async def _run_rounds(self) -> None:
+        try:
+            while self._wanted:
+                await self._round()
+        finally:
+            self._rounds = None
+
+    async def _round(self) -> None:
+        self._write_turn()
+        wanted, self._wanted = self._wanted, {}
+        tasks: list[tuple[Partition, int, FlushTask]] = []
+        for partition in wanted:
+            try:
+                tasks.append((partition, partition.log.cuts, partition.log.flush_begin()))
+            except PenstockError as e:
+                partition.flush_failed(str(e))
+        await self._loop.run_in_executor(self._pool, _run_all, [task for *_, task in tasks])
+        self.rounds_total += 1
+        for partition, cuts, task in tasks:
+            if partition.log.cuts != cuts and task.error is None:
+                # What was synced is gone; what took its place since was not.
+                self.request(partition)
+                continue
+            try:
+                partition.log.flush_done(task)
+                partition.flushed(task.up_to_offset)
+            except StorageError as e:
+                partition.flush_failed(str(e))
+        self._run_woken()
+
+    async def stop(self) -> None:
+        """Finish what was asked for."""
+        if self._rounds is not None:
+            await self._rounds
+        self._pool.shutdown()
+
+
+def _run_all(tasks: list[FlushTask]) -> None:
+    for task in tasks:
+        task.run()

@@ -1,0 +1,583 @@
+"""One replica of a partition on this node: its log, its offsets, its role, and who waits for it.
+
+Offsets, each never above the one before:
+* `log.log_end_offset`: the next offset to be written.
+* `durable_offset`: what lies below it need not wait for the disk. It follows the log end, except
+  while a flush that `flush.messages` demands is under way: then it stays until the fsync is done.
+* `high_watermark`: what lies below it is committed and may be read.
+
+A replica leads or follows, as the metadata says; `_TRANSITIONS` has what a change of leadership
+means. As the leader of several replicas it has a `Leader`, which decides what is committed; the
+only replica of a partition commits what is durable. As a follower it has a `Follower`, which a
+`ReplicaFetcher` asks what to do.
+
+Requests wait here in two ways: a Produce for its offsets to be durable (acks=1) or committed
+(acks=all), as a coordinator waits for its records, and a Fetch for the end of what it may read to
+move: the high watermark or the last stable offset for a consumer, the log's end for a follower.
+Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from penstock.base.errors import ApiError, ErrorCode, invariant
+from penstock.base.ids import Uuid
+from penstock.config.log_config import LogConfig
+from penstock.log.log import Log
+from penstock.log.write_beside import WriteBeside
+from penstock.metadata import image as metadata
+from penstock.observe.standard import TopicCounters
+from penstock.partitions.batch_validation import BatchRules
+from penstock.partitions.replica_environment import ReplicaEnvironment
+from penstock.partitions.waiting import AppendWaiter, AppendWaiters, DeletionWaiters
+from penstock.replica.divergence import end_of_epoch
+from penstock.replica.follower import Append, Follower
+from penstock.replica.leader import IsrChange, Leader
+from penstock.serving.fetch_session import CONSUMER, FetchPartition
+from penstock.wire.records import parse_header
+
+if TYPE_CHECKING:
+    from penstock.serving.fetch import FetchInFlight
+
+log = logging.getLogger("penstock.partitions")
+
+ACKS_ALL = -1
+NO_LEADER = -1
+MOVED = "another broker leads now"
+
+
+class Role(Enum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+_LEADER: Final = Role.LEADER  # for the hot path
+
+
+class Partition:
+    __slots__ = (
+        "_append_waiters",
+        "_deletion_waiters",
+        "_env",
+        "_remembered",
+        "_stable",
+        "_undecided",
+        "counters",
+        "durable_offset",
+        "flush_wanted",
+        "flusher",
+        "follower",
+        "follower_readers",
+        "high_watermark",
+        "index",
+        "leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "readers",
+        "registration",
+        "role",
+        "rules",
+        "topic",
+        "topic_id",
+        "under_min_isr",
+        "woken",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: Uuid,
+        index: int,
+        log: Log,
+        *,
+        registration: metadata.Partition,
+        rules: BatchRules,
+        counters: TopicCounters,
+        env: ReplicaEnvironment,
+        high_watermark: int,
+    ) -> None:
+        """`high_watermark` is what the last run knew to be committed."""
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.rules = rules
+        self.counters = counters
+        self._env = env
+        self.flusher = env.flusher
+        self.woken = env.woken
+        self.flush_wanted = False
+        self.readers: dict[FetchPartition, None] = {}
+        """Consumers' fetches, which are told when the high watermark moves, or where they read only
+        what is committed, the last stable offset.
+        """
+        self.follower_readers: dict[FetchPartition, None] = {}
+        """Followers' fetches, which are told when the log's end moves."""
+        self._append_waiters = AppendWaiters(self)
+        self._undecided = AppendWaiters(self)
+        """Producers that wait for what was appended under an earlier leadership of this node."""
+        self._deletion_waiters = DeletionWaiters()
+        self.leader: Leader | None = None
+        self.follower: Follower | None = None
+        self.under_min_isr = False
+        # Everything that recovery kept was in the log before.
+        self.durable_offset = log.log_end_offset
+        self.high_watermark = self._stable = log.log_start_offset
+        self._remembered = high_watermark
+        """The high watermark of the last run. After a loss of power the log may hold what had been
+        cut off before, so it counts only if this replica leads before a leader has spoken.
+        """
+        self.registration = registration
+        self.role = self._role_in(registration)
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        _BEGIN[self.role](self)
+        self._count_in_sync()
+        if self.role is Role.LEADER:
+            self._advance()
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.index} {self.role.value}, epoch {self.leader_epoch}>"
+
+    @property
+    def last_stable_offset(self) -> int:
+        """What read_committed may read: below every open transaction, never above the watermark."""
+        return self.log.last_stable_offset
+
+    def check_leader_epoch(self, claimed: int) -> None:
+        """Fence a request that was made under another leader epoch; -1 claims nothing."""
+        if claimed < 0 or claimed == self.leader_epoch:
+            return
+        if claimed < self.leader_epoch:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(the largest epoch at or below `epoch`, where it ends); (-1, -1) when unknown."""
+        return end_of_epoch(self.log, self.leader_epoch, epoch)
+
+    # -- following the metadata ----------------------------------------------------------------
+
+    def _role_in(self, registration: metadata.Partition) -> Role:
+        return Role.LEADER if registration.leader == self._env.node_id else Role.FOLLOWER
+
+    def follow(self, registration: metadata.Partition) -> bool:
+        """The metadata of this partition has changed; whether its leadership has."""
+        if registration.leader_epoch < self.leader_epoch:
+            return False
+        renewed = registration.leader_epoch > self.leader_epoch
+        role = self._role_in(registration)
+        invariant(renewed or role is self.role, f"{self!r} changes its role within a leader epoch")
+        self.registration = registration
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        if renewed:
+            _TRANSITIONS[self.role, role](self)
+        elif role is Role.LEADER:
+            self._assigned()
+            self._let_join()
+        self.role = role
+        self._count_in_sync()
+        if role is Role.LEADER:
+            self.settle()
+        return renewed
+
+    def _lead(self) -> None:
+        """Begin to lead: what is here is the truth now."""
+        self.follower = None
+        self.log.producers.guards.clear()
+        self.high_watermark = self.known_watermark
+        self._remembered = 0
+        self.log.update_high_watermark(self.high_watermark)
+        registration, env = self.registration, self._env
+        if len(registration.replicas) == 1:
+            # There is no other replica to ask.
+            self.leader = None
+            return
+        self.leader = Leader(
+            env.node_id,
+            env.brokers,
+            registration,
+            end_offset=self.log.log_end_offset,
+            high_watermark=self.high_watermark,
+            min_insync_replicas=self.log.config.min_insync_replicas,
+            lag_time_max_ms=env.lag_time_max_ms(),
+            now_ms=env.clock.now_ms(),
+        )
+
+    def _lead_on(self) -> None:
+        """Elected again: whoever waits goes on waiting, whoever fetches must know the epoch."""
+        leader = self.leader
+        if leader is None or len(self.registration.replicas) == 1:
+            self._lead()
+        elif self.leader_epoch > leader.leader_epoch + 1:
+            # Others led in between, and the followers may have cut their logs to fit theirs: what
+            # they had fetched from here counts no more.
+            self._lead()
+        else:
+            leader.begin_epoch(self.registration, self._env.clock.now_ms())
+        self.wake_all()
+
+    def _assigned(self) -> None:
+        """The replicas or the ISR have changed under the same leadership."""
+        if self.leader is None or len(self.registration.replicas) == 1:
+            if len(self.registration.replicas) > 1 or self.leader is not None:
+                self._lead()
+        else:
+            self.leader.follow(self.registration)
+
+    @property
+    def known_watermark(self) -> int:
+        """What is known to be committed, in this run or the last one."""
+        return max(self.high_watermark, min(self._remembered, self.log.log_end_offset))
+
+    def _begin_following(self) -> None:
+        self.leader = None
+        self.log.producers.guards.clear()
+        self.log.update_high_watermark(self.high_watermark)
+        if self.leader_id == NO_LEADER:
+            self.follower = None
+        else:
+            self.follower = Follower(self.leader_id, self.leader_epoch, self._env.backoff_max_ms())
+
+    def _resign(self) -> None:
+        # What a producer waits for may be in the next leader's log. To say that this is not the
+        # leader would tell it that nothing was written, and it might send the same messages in
+        # other batches. So it waits for the fate of what it sent: committed after all, or cut.
+        self._append_waiters.hand_over(self._undecided)
+        self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
+        self._begin_following()
+        self.wake_all()
+
+    def _count_in_sync(self) -> None:
+        # No more replicas can be asked for than there are: with one replica, one is enough.
+        leader = self.leader
+        isr = self.registration.isr if leader is None else leader.isr
+        wanted = min(self.log.config.min_insync_replicas, len(self.registration.replicas))
+        was_under, self.under_min_isr = self.under_min_isr, len(isr) < wanted
+        if self.under_min_isr and not was_under and self.role is Role.LEADER:
+            # Nothing is committed now: who waits for that is told.
+            self._append_waiters.fail(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                "too few replicas are in sync to commit what was written",
+                ACKS_ALL,
+            )
+
+    def reconfigure(self, config: LogConfig, rules: BatchRules) -> None:
+        """The settings of the topic or of the node have changed."""
+        self.log.config = config
+        self.rules = rules
+        if self.leader is not None:
+            self.leader.min_insync_replicas = config.min_insync_replicas
+            self.leader.lag_time_max_ms = self._env.lag_time_max_ms()
+        self._count_in_sync()
+        self.settle()
+
+    # -- after an append -----------------------------------------------------------------------
+
+    def write_staged(self) -> None:
+        """Write what was staged and move the offsets that follow; StorageError if the disk
+        refuses.
+        """
+        self.log.write_staged()
+        self.settle()
+
+    def end_write(self, write: WriteBeside) -> None:
+        """Likewise for what another thread has written (`Log.begin_write`)."""
+        self.log.end_write(write)
+        self.settle()
+
+    def settle(self) -> None:
+        log = self.log
+        if log.unflushed_messages >= log.config.flush_messages:
+            self.flush_wanted = True
+            if not log.health.for_good:
+                self.flusher.request(self)
+        elif not self.flush_wanted:
+            self.durable_offset = log.log_end_offset
+        if self.role is _LEADER:
+            self._advance()
+            return
+        if self._append_waiters:
+            self._append_waiters.acknowledge(self.acknowledges)
+        if self._undecided:
+            self._undecided.acknowledge(self.acknowledges)
+
+    def flushed(self, offset: int) -> None:
+        """The flusher has made everything below `offset` durable."""
+        self.flush_wanted = False
+        self.durable_offset = max(self.durable_offset, offset)
+        self.settle()
+
+    def flush_failed(self, message: str) -> None:
+        """The disk refused to keep what was written: those who wait for it are told.
+
+        After a failed fsync nobody knows what the disk has: nothing more becomes durable here.
+        """
+        self.flush_wanted = self.log.health.for_good
+        self._fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        self._undecided.fail(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+    def _advance(self) -> None:
+        leader = self.leader
+        if leader is not None:
+            end = self.log.log_end_offset
+            now_ms = self._env.clock.now_ms()
+            if end != leader.end_offset:
+                leader.appended(end, now_ms)
+                self._tell(self.follower_readers)
+            if leader.advance(self.durable_offset, now_ms):
+                self._commit(leader.high_watermark)
+        elif self.durable_offset > self.high_watermark:
+            self._commit(self.durable_offset)
+        if self._append_waiters:
+            self._append_waiters.acknowledge(self.acknowledges)
+
+    def _commit(self, high_watermark: int) -> None:
+        lagged = self._stable < self.high_watermark
+        self.high_watermark = high_watermark
+        log_ = self.log
+        log_.update_high_watermark(high_watermark)
+        producers, was = log_.producers, self._stable
+        self._stable = stable = (
+            log_.last_stable_offset
+            if producers.ongoing or producers.unreplicated
+            else high_watermark
+        )
+        if self._undecided:
+            self._undecided.acknowledge(self.acknowledges)
+        if self.readers:
+            if stable == was:
+                self._tell(self._uncommitted_readers())
+            else:
+                self._tell(self.readers, uncounted=lagged)
+        if self.follower_readers:
+            # Told with the next answer: a follower is woken for it only if consumers read there,
+            # or if it may have led what is now committed, and producers wait for its word.
+            leader = self.leader
+            prompt = self.prompts_followers or (
+                leader is not None and high_watermark <= leader.epoch_start_offset
+            )
+            for reader in list(self.follower_readers):
+                fetch = reader.touch()
+                if prompt and fetch is not None:
+                    fetch.overdue = True
+                    self.woken[fetch] = None
+
+    def _uncommitted_readers(self) -> list[FetchPartition]:
+        """Those who see what open transactions hold back: only they can read more than before."""
+        return [r for r in self.readers if r.session is None or not r.session.read_committed]
+
+    def _tell(self, readers: Iterable[FetchPartition], *, uncounted: bool = False) -> None:
+        """`uncounted`: more may have become readable than has come in."""
+        bytes_in = self.log.bytes_in
+        for reader in list(readers):
+            fetch = reader.touch()
+            if fetch is not None:
+                fetch.came += bytes_in - reader.seen_bytes
+                fetch.uncounted |= uncounted
+                self.woken[fetch] = None
+            reader.seen_bytes = bytes_in
+
+    # -- leading -------------------------------------------------------------------------------
+
+    def follower_fetched(
+        self, broker_id: int, offset: int, log_start: int, broker_epoch: int
+    ) -> None:
+        """A follower has everything below `offset`."""
+        leader = self.leader
+        assert leader is not None
+        moved = leader.fetched(broker_id, offset, log_start, broker_epoch, self._env.clock.now_ms())
+        self._want(leader.expand(broker_id))
+        if moved:
+            self._advance()
+        if self._deletion_waiters:
+            self._deletion_waiters.reached(self.low_watermark)
+
+    def check_replica(self, broker_id: int) -> None:
+        """Refuse a follower that the metadata here does not know as one (yet)."""
+        if self.leader is None or broker_id not in self.leader.followers:
+            raise ApiError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"broker {broker_id} is no replica of {self.topic}-{self.index}",
+            )
+
+    @property
+    def prompts_followers(self) -> bool:
+        """Whether followers are told of commits at once, since consumers read from them."""
+        return self._env.follower_reads
+
+    def in_sync(self, broker_id: int) -> bool:
+        return self.leader is not None and broker_id in self.leader.isr
+
+    def look_around(self) -> None:
+        """Time has passed, or brokers have come or gone: members of the ISR that have fallen behind
+        have to leave it, and nothing waits for who will not join it.
+        """
+        if self.leader is not None:
+            self._want(self.leader.shrink(self._env.clock.now_ms()))
+            self._let_join()
+            self._advance()
+
+    def _let_join(self) -> None:
+        """A follower that has caught up may have had to wait for something else."""
+        leader = self.leader
+        if leader is not None and len(leader.isr) < len(leader.replicas):
+            for broker_id in leader.caught_up(self._env.clock.now_ms()):
+                self._want(leader.expand(broker_id))
+
+    def _want(self, change: IsrChange | None) -> None:
+        if change is None or self.leader is None:
+            return
+        name, before, after = f"{self.topic}-{self.index}", self.leader.isr, change.members
+        log.info("in-sync replicas of %s are to change from %s to %s", name, before, after)
+        if self._env.submit_isr is not None:
+            self._env.submit_isr(self, change)
+
+    def isr_altered(
+        self, change: IsrChange, isr: list[int], leader_epoch: int, partition_epoch: int
+    ) -> bool:
+        """The controller has taken `change`; whether that was still news."""
+        leader = self.leader
+        if leader is None or not leader.altered(change, isr, leader_epoch, partition_epoch):
+            return False
+        self._count_in_sync()
+        self._let_join()
+        self._advance()
+        return True
+
+    def isr_refused(self, change: IsrChange, code: int) -> bool:
+        """The controller has not taken `change`; whether to ask again."""
+        return self.leader is not None and self.leader.refused(change, code)
+
+    @property
+    def offset_not_available(self) -> bool:
+        """Whether a new leader does not know yet how far its predecessor had committed."""
+        return self.leader is not None and self.leader.epoch_start_offset > self.high_watermark
+
+    @property
+    def low_watermark(self) -> int:
+        """The first offset that some live replica still keeps."""
+        start = self.log.log_start_offset
+        return start if self.leader is None else min(start, self.leader.low_watermark)
+
+    def wait_for_deletion(self, offset: int) -> asyncio.Future[None]:
+        """Done when every live replica has moved its log start to `offset`."""
+        done = self._deletion_waiters.add(offset)
+        self._deletion_waiters.reached(self.low_watermark)
+        return done
+
+    # -- following a leader --------------------------------------------------------------------
+
+    def replicate(self, records: memoryview | None, step: Append) -> None:
+        """Append what the leader sent and take over its offsets; StorageError if that fails."""
+        log_ = self.log
+        if records:
+            self._make_room_for(records)
+            log_.append_as_follower(records, self.leader_epoch)
+            self.settle()
+        if self._remembered:
+            self._remembered = 0
+            log_.stir()  # what is known to be committed may be less now
+        committed = min(step.high_watermark, log_.log_end_offset)
+        if committed > self.high_watermark:
+            self._commit(committed)
+        start = min(step.log_start_offset, self.high_watermark)
+        if start > log_.log_start_offset:
+            log_.delete_records(start)
+            self.wake_all()
+
+    def _make_room_for(self, records: memoryview) -> None:
+        """An empty log may have to begin below the leader's start, which can lie in a batch."""
+        end = self.log.log_end_offset
+        if end == self.log.log_start_offset and parse_header(records).base_offset < end:
+            self.start_anew(parse_header(records).base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        self.log.truncate_to(offset)
+        self._cut()
+
+    def start_anew(self, offset: int) -> None:
+        """Drop everything and begin at `offset`."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._undecided.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
+        self._cut()
+
+    def _cut(self) -> None:
+        end = self.log.log_end_offset
+        self.durable_offset = min(self.durable_offset, end)
+        self.high_watermark = max(min(self.high_watermark, end), self.log.log_start_offset)
+        self.log.update_high_watermark(self.high_watermark)
+        self._stable = min(self._stable, self.high_watermark)
+        for waiters in (self._append_waiters, self._undecided):
+            waiters.fail_beyond(end, ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
+        self.wake_all()
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def acknowledges(self, end_offset: int, acks: int) -> bool:
+        reached = self.high_watermark if acks == ACKS_ALL else self.durable_offset
+        return end_offset <= reached
+
+    def wait_for(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
+        # What was staged before leadership was lost may be written after it.
+        late = self.role is Role.FOLLOWER and waiter.outlives_leadership
+        (self._undecided if late else self._append_waiters).add(end_offset, acks, waiter)
+
+    def close(self, code: ErrorCode, message: str) -> None:
+        """The partition leaves this node: nobody may go on waiting for it."""
+        self._fail_waiters(code, message)
+        self._undecided.fail(code, message)
+        self.wake_all()
+        for readers in (self.readers, self.follower_readers):
+            for reader in list(readers):
+                reader.detach()
+
+    def _fail_waiters(self, code: ErrorCode, message: str) -> None:
+        self._append_waiters.fail(code, message)
+        self._deletion_waiters.fail(code, message)
+
+    def watchers_for(self, wanted: FetchPartition) -> dict[FetchPartition, None]:
+        """Where `wanted` has its place among those who are told of changes."""
+        session = wanted.session
+        if session is None or session.replica_id == CONSUMER:
+            return self.readers
+        return self.follower_readers
+
+    @property
+    def fetch_waiters(self) -> list[FetchInFlight]:
+        """The fetches that wait for this partition."""
+        return [
+            reader.session.parked
+            for readers in (self.readers, self.follower_readers)
+            for reader in readers
+            if reader.session is not None and reader.session.parked is not None
+        ]
+
+    def wake_all(self) -> None:
+        """Something other than new data has happened: every waiting Fetch is to be answered."""
+        for readers in (self.readers, self.follower_readers):
+            for reader in list(readers):
+                fetch = reader.touch()
+                if fetch is not None:
+                    fetch.overdue = True
+                    self.woken[fetch] = None
+
+
+_BEGIN: Final[dict[Role, Callable[[Partition], None]]] = {
+    Role.LEADER: Partition._lead,
+    Role.FOLLOWER: Partition._begin_following,
+}
+_TRANSITIONS: Final[dict[tuple[Role, Role], Callable[[Partition], None]]] = {
+    (Role.LEADER, Role.LEADER): Partition._lead_on,
+    (Role.LEADER, Role.FOLLOWER): Partition._resign,
+    (Role.FOLLOWER, Role.LEADER): Partition._lead,
+    (Role.FOLLOWER, Role.FOLLOWER): Partition._begin_following,
+}
+"""What a new leader epoch means to a replica, by its role before and after."""

@@ -1,0 +1,364 @@
+"""The replicas that this node holds, and the way from a topic's name or id to one of them.
+
+Duty: from a topic and a partition's index to the `Partition`, or to the error that says why not;
+and to follow the metadata: topics that go take their logs with them, as do replicas that were moved
+to other nodes; changed settings reach the logs, a new leader epoch reaches the replica.
+
+The only replica of a partition is opened when it is first used. Where there are several, a follower
+has to fetch and a leader to watch its followers, so these are opened as soon as the metadata is
+known (`begin`), one by one (`open_next`), while requests go on in between.
+Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.base.errors import ApiError, ErrorCode, PenstockError, StorageError, invariant
+from penstock.base.ids import TopicPartition, Uuid
+from penstock.config.log_config import LogConfig
+from penstock.log.manager import LogManager
+from penstock.metadata import image as metadata
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.image import MetadataImage, ResourceType, Topic
+from penstock.metadata.names import INTERNAL_TOPICS
+from penstock.observe.standard import TopicMetrics
+from penstock.partitions.batch_validation import BatchRules, InternalTopicRules
+from penstock.partitions.high_watermarks import HighWatermarks
+from penstock.partitions.partition import Partition, Role
+from penstock.partitions.replica_environment import ReplicaEnvironment
+from penstock.replica.leader import IsrChange
+from penstock.wire.produce_codec import TopicKey
+
+if TYPE_CHECKING:
+    from penstock.serving.fetch import FetchInFlight
+
+log = logging.getLogger("penstock.partitions")
+
+LOOKS_PER_STEP = 256
+"""Replicas that a step of `look_around` looks at: about a millisecond."""
+
+
+class ReplicaListener(Protocol):
+    """Who makes replication happen."""
+
+    def on_leadership(self, partition: Partition) -> None:
+        """A replica was opened, or its leader epoch is another one."""
+
+    def on_gone(self, partition: Partition) -> None:
+        """A replica is no longer this node's."""
+
+    def on_to_open(self) -> None:
+        """There is something for `open_next` to do."""
+
+    def on_looking(self, steps: Iterator[None]) -> None:
+        """Replicas are to be looked at: `steps` does it, with time for others in between."""
+
+
+class ReplicaManager:
+    def __init__(
+        self,
+        image: MetadataImage,
+        logs: LogManager,
+        env: ReplicaEnvironment,
+        topic_metrics: TopicMetrics,
+        log_config: Callable[[str], LogConfig],
+        full_validation: Callable[[], bool],
+    ) -> None:
+        """`log_config` gives the settings of the topic with that name."""
+        self._node_id = env.node_id
+        self._image = image
+        self._logs = logs
+        self._env = env
+        self._topic_metrics = topic_metrics
+        self._log_config = log_config
+        self._full_validation = full_validation
+        self._high_watermarks = HighWatermarks(logs.data_dir)
+        # Each topic's open replicas, the same dict under its name and under its id; those that
+        # lead stand in both.
+        self._led: dict[TopicKey, dict[int, Partition]] = {}
+        self._hosted: dict[TopicKey, dict[int, Partition]] = {}
+        # Emptied from the front, for which a plain dict takes longer with each that went before.
+        self._to_open: OrderedDict[tuple[Uuid, int], None] = OrderedDict()
+        self._refused: dict[tuple[Uuid, int], None] = {}
+        self._started = False
+        self.woken: dict[FetchInFlight, None] = env.woken
+        self._listener: ReplicaListener | None = None
+
+    # -- finding -------------------------------------------------------------------------------
+
+    def leader_of(self, topic: TopicKey, index: int) -> Partition:
+        """The partition, if this node leads it; otherwise the ApiError for the client."""
+        partitions = self._led.get(topic)
+        if partitions is not None:
+            partition = partitions.get(index)
+            if partition is not None:
+                return partition
+        return self._open_leader(topic, index)
+
+    def replica_of(self, topic: TopicKey, index: int) -> Partition:
+        """The partition, if this node leads or follows it."""
+        partitions = self._hosted.get(topic)
+        if partitions is not None:
+            partition = partitions.get(index)
+            if partition is not None:
+                return partition
+        return self._open_leader(topic, index)
+
+    def opened(self, topic: str, index: int) -> Partition | None:
+        """The partition, if this node leads it and it has been used since the start."""
+        partitions = self._led.get(topic)
+        return None if partitions is None else partitions.get(index)
+
+    def hosted(self, tp: TopicPartition) -> Partition | None:
+        """The open replica, whatever its role."""
+        partitions = self._hosted.get(tp.topic)
+        return None if partitions is None else partitions.get(tp.partition)
+
+    def open_partitions(self) -> Iterator[Partition]:
+        """All open replicas, whatever their role."""
+        for key, partitions in self._hosted.items():
+            if isinstance(key, str):
+                yield from partitions.values()
+
+    def topic(self, topic: TopicKey) -> Topic:
+        if isinstance(topic, bytes):
+            image = self._image.topics_by_id.get(topic)
+            if image is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            return image
+        image = self._image.topics.get(topic)
+        if image is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+        return image
+
+    def registration(self, topic: TopicKey, index: int) -> tuple[Topic, metadata.Partition]:
+        """What the metadata says of a partition, or the ApiError that says it does not exist."""
+        image = self.topic(topic)
+        if not 0 <= index < len(image.partitions):
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {image.name!r} has no partition {index}",
+            )
+        return image, image.partitions[index]
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def _open_leader(self, topic: TopicKey, index: int) -> Partition:
+        image, registration = self.registration(topic, index)
+        # Before the start is done, what the metadata says of this node is about its last run.
+        if registration.leader != self._node_id or not self._started:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        try:
+            return self._open(image, index, registration)
+        except StorageError as e:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e)) from e
+
+    def _open(self, topic: Topic, index: int, registration: metadata.Partition) -> Partition:
+        tp = TopicPartition(topic.name, index)
+        if self._started and self._logs.topic_id_of(tp) not in (None, topic.id):
+            log.info("the log %s is of a deleted topic with the same name and goes", tp)
+            self._delete(tp)
+        opened = self._logs.get_or_create(tp, topic.id)
+        partition = Partition(
+            topic.name,
+            topic.id,
+            index,
+            opened,
+            registration=registration,
+            rules=self._rules(topic.name, opened.config),
+            counters=self._topic_metrics.topic(topic.name),
+            env=self._env,
+            high_watermark=self._high_watermarks.get(tp),
+        )
+        self._to_open.pop((topic.id, index), None)
+        self._refused.pop((topic.id, index), None)
+        hosted = _both(self._hosted, topic)
+        invariant(index not in hosted, f"{tp} is open already")
+        hosted[index] = partition
+        self._place(partition)
+        return partition
+
+    def _place(self, partition: Partition) -> None:
+        """A replica has (perhaps) another role: let it be found accordingly."""
+        if partition.role is Role.LEADER:
+            led = self._led.get(partition.topic)
+            if led is None:
+                led = self._led[partition.topic] = self._led[partition.topic_id] = {}
+            led[partition.index] = partition
+        else:
+            self._led.get(partition.topic, {}).pop(partition.index, None)
+        if self._listener is not None:
+            self._listener.on_leadership(partition)
+
+    def begin(
+        self, listener: ReplicaListener, submit_isr: Callable[[Partition, IsrChange], None]
+    ) -> None:
+        """The metadata has caught up: deal with what was moved away, and queue what is to open."""
+        self._listener = listener
+        self._env.submit_isr = submit_isr
+        self._started = True
+        for partition in self.open_partitions():
+            listener.on_leadership(partition)
+        stored = self._logs.partitions()
+        for topic in self._image.topics.values():
+            for index, registration in enumerate(topic.partitions):
+                if self._node_id in registration.replicas:
+                    self._want_open(topic, index, registration)
+                elif (tp := TopicPartition(topic.name, index)) in stored:
+                    log.info("the log %s was moved to other nodes while this one was away", tp)
+                    self._delete(tp)
+
+    def _want_open(self, topic: Topic, index: int, registration: metadata.Partition) -> None:
+        if len(registration.replicas) > 1 and index not in self._hosted.get(topic.id, {}):
+            self._to_open[topic.id, index] = None
+            self._notify_to_open()
+
+    def open_next(self) -> bool:
+        """Open one of the replicas that wait for it; whether more wait."""
+        if not self._to_open:
+            return False
+        (topic_id, index), _ = self._to_open.popitem(last=False)
+        registration = self._image.partition(topic_id, index)
+        if registration is not None and self._node_id in registration.replicas:
+            topic = self._image.topics_by_id[topic_id]
+            try:
+                self._open(topic, index, registration)
+            except StorageError as e:
+                log.error("replica %s-%d cannot be opened yet: %s", topic.name, index, e)
+                self._refused[topic_id, index] = None
+        return bool(self._to_open)
+
+    # -- following the metadata ----------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """The image has changed as `delta` says."""
+        for topic in delta.deleted_topics.values():
+            self._drop(topic)
+        for resource_type, name in sorted(delta.changed_configs):
+            if resource_type == ResourceType.TOPIC:
+                self._reconfigure(name)
+        for topic_id, index in sorted(delta.changed_partitions):
+            self._follow(topic_id, index)
+        if delta.changed_brokers:
+            self._look_soon()
+
+    def _follow(self, topic_id: Uuid, index: int) -> None:
+        topic = self._image.topics_by_id[topic_id]
+        registration = topic.partitions[index]
+        partition = self._hosted.get(topic_id, {}).get(index)
+        if self._node_id not in registration.replicas:
+            if partition is not None or self._started:
+                self._stop(topic, index)
+        elif partition is None:
+            if self._started:
+                self._want_open(topic, index, registration)
+        else:
+            try:
+                if partition.follow(registration):
+                    self._place(partition)
+            except PenstockError:
+                log.critical("%r stops: it cannot follow the metadata", partition, exc_info=True)
+                self._close(partition, ErrorCode.KAFKA_STORAGE_ERROR, "the replica has failed")
+
+    def _stop(self, topic: Topic, index: int) -> None:
+        """The replica was moved to another node."""
+        self._to_open.pop((topic.id, index), None)
+        partition = self._hosted.get(topic.id, {}).get(index)
+        if partition is not None:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self._close(partition, code, "the replica was moved to another broker")
+        self._delete(TopicPartition(topic.name, index))
+
+    def _close(self, partition: Partition, code: ErrorCode, message: str) -> None:
+        """Have nobody find the replica any more."""
+        self._led.get(partition.topic_id, {}).pop(partition.index, None)
+        self._hosted.get(partition.topic_id, {}).pop(partition.index, None)
+        partition.close(code, message)
+        if self._listener is not None:
+            self._listener.on_gone(partition)
+
+    def reconfigure_all(self) -> None:
+        """The node's own defaults have changed: every open log takes them up."""
+        for key in list(self._hosted):
+            if isinstance(key, str):
+                self._reconfigure(key)
+
+    def _reconfigure(self, name: str) -> None:
+        config = self._log_config(name)
+        rules = self._rules(name, config)
+        for partition in self._hosted.get(name, {}).values():
+            partition.reconfigure(config, rules)
+
+    def _rules(self, name: str, config: LogConfig) -> BatchRules:
+        kind = InternalTopicRules if name in INTERNAL_TOPICS else BatchRules
+        return kind(config, full=self._full_validation())
+
+    def _drop(self, topic: Topic) -> None:
+        message = f"topic {topic.name!r} was deleted"
+        for partition in list(self._hosted.get(topic.id, {}).values()):
+            self._close(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        for partitions in (self._hosted, self._led):
+            partitions.pop(topic.name, None)
+            partitions.pop(topic.id, None)
+        for index in range(len(topic.partitions)):
+            self._to_open.pop((topic.id, index), None)
+            self._delete(TopicPartition(topic.name, index))
+        self._topic_metrics.remove(topic.name)
+
+    def _notify_to_open(self) -> None:
+        if self._listener is not None:
+            self._listener.on_to_open()
+
+    def _delete(self, tp: TopicPartition) -> None:
+        if not self._started:
+            return  # the metadata is still on its way: what it says now may be of long ago
+        self._high_watermarks.forget(tp)
+        try:
+            self._logs.delete(tp)
+        except StorageError as e:
+            log.error("files of a replica that is gone stay until the next start: %s", e)
+
+    # -- duties --------------------------------------------------------------------------------
+
+    def checkpoint_task(self) -> Callable[[], None]:
+        """Note the high watermarks; what is returned writes them, in any thread."""
+        moved = [self.hosted(tp) for tp in self._logs.moved_watermarks()]
+        return self._high_watermarks.checkpoint_task([p for p in moved if p is not None])
+
+    def _look_soon(self) -> None:
+        """Brokers have come or gone: look at the first replicas now, at the others in a moment."""
+        steps = self._steps()
+        if next(steps, self) is None and self._listener is not None:
+            self._listener.on_looking(steps)
+        else:
+            for _ in steps:
+                pass
+
+    def look_around(self) -> Iterator[None]:
+        """From time to time: drop in-sync replicas that have fallen behind, and try again to open
+        what the disk refused. In steps, between which requests can be served.
+        """
+        if self._refused:
+            self._to_open |= self._refused
+            self._refused.clear()
+            self._notify_to_open()
+        return self._steps()
+
+    def _steps(self) -> Iterator[None]:
+        for number, partition in enumerate(list(self.open_partitions()), 1):
+            if self.hosted(partition.log.topic_partition) is partition:
+                partition.look_around()
+            if number % LOOKS_PER_STEP == 0:
+                yield
+
+
+def _both(topics: dict[TopicKey, dict[int, Partition]], topic: Topic) -> dict[int, Partition]:
+    """The partitions of a topic, found by its name and its id."""
+    partitions = topics.get(topic.name)
+    if partitions is None:
+        partitions = topics[topic.name] = topics[topic.id] = {}
+    return partitions

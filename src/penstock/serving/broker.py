@@ -1,0 +1,364 @@
+"""The broker's services in one place: what the API handlers, and any other door, call.
+
+Nothing here knows the codec of a request. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+from penstock.base.clock import Clock, Rng
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.config.broker_cluster import RACK_AWARE_SELECTOR
+from penstock.config.broker_config import BrokerConfig
+from penstock.config.layers import BrokerSettings
+from penstock.config.log_config import LogConfig, log_config
+from penstock.controlling.controller_access import ControllerAccess
+from penstock.controlling.quorum_driver import QuorumDriver
+from penstock.controlling.suspicions import Suspicions
+from penstock.coordinating.coordinators import CoordinatorEnvironment
+from penstock.coordinating.group_coordinator import GroupCoordinator
+from penstock.coordinating.producer_ids import ProducerIdManager
+from penstock.coordinating.transaction_coordinator import TransactionCoordinator
+from penstock.coordinating.transaction_markers_here import MarkersHere
+from penstock.coordinating.transaction_verification import TransactionVerifier
+from penstock.coordinating.transactional_commits import TransactionalCommits
+from penstock.log.manager import LogManager
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.metadata.topic_control import DEFAULT
+from penstock.observe.logs import set_level
+from penstock.observe.standard import TopicMetrics
+from penstock.partitions.flusher import Flusher
+from penstock.partitions.metadata_brokers import MetadataBrokers
+from penstock.partitions.partition import Partition
+from penstock.partitions.read_replica import ReplicaSelector
+from penstock.partitions.replica_environment import ReplicaEnvironment
+from penstock.partitions.replica_fetcher import FetcherEnvironment
+from penstock.partitions.replica_manager import ReplicaManager
+from penstock.partitions.replication import Replication
+from penstock.partitions.replication_quota import ReplicationQuota, on_follower, on_leader
+from penstock.peers.peers import Peers
+from penstock.serving.fetch import Fetcher
+from penstock.serving.fetch_look import Looker
+from penstock.serving.fetch_session import FetchSessionCache
+from penstock.serving.leader_hints import LeaderHints
+from penstock.serving.produce import Producer
+from penstock.serving.produce_verification import ProduceVerification
+from penstock.serving.topic_pieces import TopicPieces
+from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+log = logging.getLogger("penstock.serving")
+
+
+CountError: TypeAlias = Callable[[int, int], None]
+"""Counts an error code that an answer to an API carries."""
+
+
+class NodeAddress(NamedTuple):
+    """A live broker as the clients of one listener reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Feature(NamedTuple):
+    """A feature this node supports, and the level the cluster has finalised (0 for none)."""
+
+    name: str
+    min_supported: int
+    max_supported: int
+    finalized: int
+
+
+class Broker:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        quorum: QuorumDriver,
+        peers: Peers,
+        logs: LogManager,
+        topic_metrics: TopicMetrics,
+        count_error: CountError,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        self.settings = settings
+        self.count_error = count_error
+        self.quorum = quorum
+        self.peers = peers
+        self.controller = ControllerAccess(quorum, peers)
+        self.metadata: MetadataImage = quorum.metadata.image
+        self.logs = logs
+        self.clock = clock
+        self.cluster_id = ""
+        """Empty until the node has found or founded its cluster."""
+        self.node_id = settings.config.node_id
+        self.flusher = Flusher(self.write_turn, self._run_woken)
+        self.brokers = MetadataBrokers(self.metadata, settings.config.inter_broker_listener)
+        self.replicas = ReplicaManager(
+            self.metadata,
+            logs,
+            self._replica_environment(),
+            topic_metrics,
+            self.topic_config,
+            full_validation=lambda: self.config.penstock_record_validation == "full",
+        )
+        hints = LeaderHints(self.metadata, self.replicas)
+        self.fetcher = Fetcher(self.replicas, self._looker(), hints, count_error)
+        self.fetch_sessions = FetchSessionCache(
+            settings.config.max_incremental_fetch_session_cache_slots, rng.below
+        )
+        self.producer_ids = ProducerIdManager(self._next_producer_ids)
+        coordinating = self._coordinator_environment(rng)
+        self.groups = GroupCoordinator(coordinating)
+        self.markers_here = MarkersHere(
+            self.replicas,
+            clock,
+            write_turn=self.write_turn,
+            run_woken=self._run_woken,
+            end_in_group=self.groups.end_transaction,
+        )
+        self.transactions = TransactionCoordinator(
+            coordinating,
+            self.brokers,
+            peers,
+            take_producer_id=self.producer_ids.take,
+            write_markers_here=self.markers_here.write,
+        )
+        self.verifier = TransactionVerifier(self.node_id, self.brokers, peers, self.transactions)
+        self.producer = Producer(
+            self.replicas,
+            hints,
+            clock,
+            self.fetcher.run_woken,
+            count_error,
+            ProduceVerification(self.replicas, self.verifier, clock, lambda: self.config),
+        )
+        self.transactional_commits = TransactionalCommits(
+            self.groups, self.metadata, self.replicas, self.verifier, clock, lambda: self.config
+        )
+        self.replication: Replication | None = None
+        self.suspicions = Suspicions(
+            self.metadata, lambda: self.config.inter_broker_listener, self.node_id
+        )
+        self.topic_pieces = TopicPieces()
+        peers.on_lost = self.suspicions.connection_lost
+        quorum.metadata.on_committed(self.apply)
+
+    def start_replication(self) -> None:
+        """The metadata has caught up and this broker is registered: open the replicas and copy what
+        they follow.
+        """
+        quota = ReplicationQuota(
+            self.node_id,
+            self.clock,
+            on_follower,
+            lambda: self.config.follower_replication_throttled_rate,
+        )
+        env = FetcherEnvironment(
+            self.node_id, self.peers, self.brokers, quota, lambda: self.config, self._run_woken
+        )
+        self.replication = Replication(self.replicas, env, self.controller.call)
+        self.replication.start()
+
+    def _replica_environment(self) -> ReplicaEnvironment:
+        return ReplicaEnvironment(
+            self.node_id,
+            self.brokers,
+            self.clock,
+            self.flusher,
+            lag_time_max_ms=lambda: self.config.replica_lag_time_max_ms,
+            backoff_max_ms=lambda: self.config.replica_fetch_backoff_ms,
+            follower_reads=self.config.replica_selector_class == RACK_AWARE_SELECTOR,
+        )
+
+    def _coordinator_environment(self, rng: Rng) -> CoordinatorEnvironment:
+        return CoordinatorEnvironment(
+            self.config,
+            self.metadata,
+            self.replicas,
+            self.clock,
+            rng,
+            create_topic=self._create_topic,
+            run_woken=self._run_woken,
+        )
+
+    def _looker(self) -> Looker:
+        return Looker(
+            self.replicas,
+            self.config.fetch_max_bytes,
+            ReplicaSelector(self.metadata, lambda: self.config.replica_selector_class),
+            ReplicationQuota(
+                self.node_id,
+                self.clock,
+                on_leader,
+                lambda: self.config.leader_replication_throttled_rate,
+            ),
+        )
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The node's settings as they are now, dynamic ones included."""
+        return self.settings.config
+
+    def topic_config(self, name: str) -> LogConfig:
+        return log_config(self.metadata.topic_config(name), self.settings.config)
+
+    def compacted_topics(self) -> list[str]:
+        """The topics whose `cleanup.policy` asks for compaction."""
+        if "compact" in self.topic_config("").cleanup_policy:
+            candidates = list(self.metadata.topics)
+        else:
+            # Only topics with settings of their own can differ from the node's default.
+            candidates = [
+                name
+                for kind, name in self.metadata.configs
+                if kind == ResourceType.TOPIC and name in self.metadata.topics
+            ]
+        return [n for n in candidates if "compact" in self.topic_config(n).cleanup_policy]
+
+    def write_turn(self) -> None:
+        """Write what producers and coordinators have staged in this turn; before a log is changed
+        otherwise.
+        """
+        self.producer.write_turn()
+        self.groups.write_turn()
+        self.transactions.write_turn()
+
+    def _run_woken(self) -> None:
+        self.fetcher.run_woken()
+
+    # -- the cluster as clients see it ---------------------------------------------------------
+
+    def live_nodes(self, listener: str) -> list[NodeAddress]:
+        """The brokers that are alive, and those that were a moment ago."""
+        nodes = []
+        for broker in self.metadata.brokers.values():
+            endpoint = broker.endpoint(listener)
+            gone = broker.fenced and not self.suspicions.has_just_left(broker.id)
+            if endpoint is not None and not gone:
+                nodes.append(NodeAddress(broker.id, endpoint.host, endpoint.port, broker.rack))
+        return nodes
+
+    def controller_id(self) -> int:
+        """The node that clients send cluster changes to: any live one will do, the active
+        controller best.
+        """
+        active = self.metadata.brokers.get(self.controller.id)
+        return self.node_id if active is None or active.fenced else active.id
+
+    def offline(self, replicas: Iterable[int]) -> list[int]:
+        brokers = self.metadata.brokers
+        return [id_ for id_ in replicas if id_ not in brokers or brokers[id_].fenced]
+
+    def features(self) -> list[Feature]:
+        # The quorum finalises its own feature, from the start.
+        finalized = {KRAFT_VERSION: SUPPORTED_FEATURES[KRAFT_VERSION].highest}
+        finalized |= self.metadata.features
+        return [
+            Feature(name, levels.lowest, levels.highest, finalized.get(name, 0))
+            for name, levels in SUPPORTED_FEATURES.items()
+        ]
+
+    def features_epoch(self) -> int:
+        """Grows whenever the finalised features may have changed."""
+        return self.controller.committed_offset
+
+    async def auto_create_topics(self, names: list[str]) -> dict[str, int]:
+        """Create topics with the node's defaults; the error codes of those that were refused."""
+        refused = {}
+        for internal, coordinator in (
+            (OFFSETS_TOPIC, self.groups),
+            (TRANSACTIONS_TOPIC, self.transactions),
+        ):
+            if internal in names:
+                refused[internal] = int(await coordinator.make_topic())
+                names = [name for name in names if name != internal]
+        try:
+            topics = [
+                CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
+                for name in names
+            ]
+            response = await self.controller.call(CreateTopicsRequest(topics=topics))
+        except ApiError as e:
+            return refused | dict.fromkeys(names, int(e.code))
+        refused |= {t.name: t.error_code for t in response.topics}
+        return {name: code for name, code in refused.items() if code != ErrorCode.NONE}
+
+    async def _create_topic(self, topic: CreatableTopic) -> ErrorCode:
+        request = CreateTopicsRequest(topics=[topic])
+        try:
+            response = await self.controller.call(request)
+        except ApiError as e:
+            return e.code
+        return ErrorCode(response.topics[0].error_code)
+
+    async def _next_producer_ids(self) -> range:
+        epoch = self.metadata.brokers[self.node_id].epoch
+        request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=epoch)
+        block = await self.controller.call(request)
+        if block.error_code:
+            raise ApiError(ErrorCode(block.error_code), "the controller gives no producer ids")
+        return range(block.producer_id_start, block.producer_id_start + block.producer_id_len)
+
+    # -- following the metadata ----------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """The committed image has changed as `delta` says."""
+        self.topic_pieces.apply(delta)
+        self.write_turn()
+        if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
+            self.take_dynamic_settings()
+        for coordinator in (self.groups, self.transactions):
+            coordinator.apply(delta)
+            coordinator.write_turn()
+        self.replicas.apply(delta)
+        for coordinator in (self.groups, self.transactions):
+            coordinator.lead(delta)
+        self.fetcher.run_woken()
+        self.suspicions.apply(delta)
+
+    def take_dynamic_settings(self) -> None:
+        image = self.metadata
+        refused = self.settings.update(
+            image.config(ResourceType.BROKER, ""),
+            image.config(ResourceType.BROKER, str(self.node_id)),
+        )
+        for sentence in refused:
+            log.warning("a stored dynamic setting is left out: %s", sentence)
+        set_level(self.config.penstock_log_level)
+        self.replicas.reconfigure_all()
+
+    def log_start_moved(self, partition: Partition) -> None:
+        """DeleteRecords has moved a log's start: whoever waits below it is told."""
+        partition.wake_all()
+        self.fetcher.run_woken()
+
+    def end_waiting(self) -> None:
+        """The node stops: long polls are answered with what is there, and who waits for a
+        coordinator is told to look elsewhere.
+        """
+        self.groups.end_waiting()
+        self.transactions.end_waiting()
+        self.fetcher.answer_all()
+
+    async def stop(self) -> None:
+        """Finish what is in flight; the logs are closed by their owner."""
+        self.suspicions.stop()
+        if self.replication is not None:
+            await self.replication.stop()
+        await self.producer.stop()
+        await self.verifier.stop()
+        await self.transactions.stop()
+        await self.groups.stop()
+        await self.producer_ids.stop()
+        await self.flusher.stop()
+        self.fetcher.stop()

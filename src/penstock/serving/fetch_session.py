@@ -1,0 +1,320 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only what
+changes.
+
+A session remembers the partitions that a client fetches and what the client was last told about
+each, so that an answer carries only partitions with something new. It also keeps which of them are
+worth a look (`dirty`): those that changed since they were last looked at, that the client named
+again, that had more to give than there was room for, or that gave an error. So a request costs by
+what has happened, not by how many partitions its session holds. A session stays registered at its
+partitions from one request to the next; a request without a session has one of its own that ends
+with it.
+
+Sessions live in a cache of `max.incremental.fetch.session.cache.slots`; a full cache gives the
+slot of the session that has been idle longest, provided it has been so for
+`EVICTION_IDLE_MS_MIN`, and otherwise grants none (the client then goes on with full requests).
+A follower always gets one, at the price of the consumer that has been idle longest.
+The caller brings time and chance.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.wire.fetch_codec import PartitionData
+from penstock.wire.produce_codec import TopicKey
+
+if TYPE_CHECKING:
+    from penstock.partitions.partition import Partition
+    from penstock.serving.fetch import FetchInFlight
+    from penstock.serving.read_ahead import ReadAhead
+
+NO_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EVICTION_IDLE_MS_MIN = 120_000
+EPOCH_MAX = 2**31 - 1
+CONSUMER = -1
+"""The replica id of who is no replica."""
+
+PartitionKey: TypeAlias = tuple[TopicKey, int]
+
+
+class FetchPartition:
+    """What a client wants of one partition, and what it was last told about it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "seen_bytes",
+        "session",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "touched",
+    )
+
+    def __init__(
+        self,
+        topic: TopicKey,
+        index: int,
+        fetch_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        last_fetched_epoch: int = -1,
+        log_start_offset: int = -1,
+    ) -> None:
+        self.topic = topic
+        self.index = index
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
+        self.session: FetchSession | None = None
+        self.partition: Partition | None = None
+        """Where it is registered, to be told of changes."""
+        self.seen_bytes = 0
+        """`log.bytes_in` when it was last looked at or told of a change."""
+        self.touched = False
+        """Whether something has changed since it was last looked at."""
+
+    def take_request(self, other: FetchPartition) -> None:
+        """A later request of the session changes what is wanted."""
+        self.fetch_offset = other.fetch_offset
+        self.max_bytes = other.max_bytes
+        self.current_leader_epoch = other.current_leader_epoch
+        self.last_fetched_epoch = other.last_fetched_epoch
+        self.log_start_offset = other.log_start_offset
+
+    def attach(self, partition: Partition) -> None:
+        """Be told of what happens to `partition` from now on."""
+        if self.partition is not partition:
+            self.detach()
+            self.partition = partition
+            partition.watchers_for(self)[self] = None
+
+    def detach(self) -> None:
+        if self.partition is not None:
+            self.partition.watchers_for(self).pop(self, None)
+            self.partition = None
+
+    def touch(self) -> FetchInFlight | None:
+        """The partition has changed: it is worth a look. Who waits for that, if anybody.
+
+        Where nobody waits, further changes need not be told: so a client that is gone costs its
+        partitions nothing. The next look registers again.
+        """
+        session = self.session
+        assert session is not None
+        self.touched = True
+        session.dirty[self] = None
+        parked = session.parked
+        if parked is None:
+            self.detach()
+        return parked
+
+    def has_news(self, data: PartitionData) -> bool:
+        """Whether `data` tells the client something; remembers it as told."""
+        news = (
+            bool(data.records)
+            or data.error_code != 0
+            or data.preferred_read_replica >= 0
+            or data.diverging_end_offset >= 0
+            or data.high_watermark != self.told_high_watermark
+            or data.log_start_offset != self.told_log_start_offset
+        )
+        if data.error_code:
+            # The error is repeated until it is gone, and what follows it is news again.
+            self.told_high_watermark = -1
+        else:
+            self.told_high_watermark = data.high_watermark
+        self.told_log_start_offset = data.log_start_offset
+        return news
+
+
+class FetchSession:
+    """The partitions of one client; `id` is `NO_SESSION_ID` for a request without a session."""
+
+    __slots__ = (
+        "ahead",
+        "by_topic_id",
+        "dirty",
+        "epoch",
+        "id",
+        "last_used_ms",
+        "parked",
+        "partitions",
+        "replica_id",
+        "sight",
+    )
+
+    def __init__(
+        self, session_id: int, *, by_topic_id: bool, replica_id: int = CONSUMER, now_ms: int = 0
+    ) -> None:
+        self.id = session_id
+        self.by_topic_id = by_topic_id
+        self.replica_id = replica_id
+        self.last_used_ms = now_ms
+        self.epoch = INITIAL_EPOCH + 1
+        self.partitions: dict[PartitionKey, FetchPartition] = {}
+        self.dirty: dict[FetchPartition, None] = {}
+        """The partitions that are worth a look, in the order to serve them."""
+        self.parked: FetchInFlight | None = None
+        """The request of the session that waits for something to happen."""
+        self.sight: tuple[bool, str] = (False, "")
+        """What of a request decides how far its reader sees (whether it reads only what is
+        committed, and its rack); another makes all worth a look.
+        """
+        self.ahead: ReadAhead | None = None
+        """What was read for the next request of a follower that catches up."""
+
+    def update(self, wanted: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
+        for partition in wanted:
+            key = (partition.topic, partition.index)
+            known = self.partitions.get(key)
+            if known is None:
+                self.partitions[key] = known = partition
+                partition.session = self
+            else:
+                known.take_request(partition)
+            self.dirty[known] = None
+        for key in forgotten:
+            gone = self.partitions.pop(key, None)
+            if gone is not None:
+                gone.detach()
+                self.dirty.pop(gone, None)
+
+    @property
+    def read_committed(self) -> bool:
+        return self.sight[0]
+
+    def look_with(self, sight: tuple[bool, str]) -> None:
+        """A request sees as far as `sight` says."""
+        if sight != self.sight:
+            self.sight = sight
+            self.dirty = dict.fromkeys(self.partitions.values())
+
+    def served(self, partition: FetchPartition) -> None:
+        """A partition that gave records goes to the end, so that all get their turn."""
+        if self.dirty.pop(partition, self) is not self:
+            self.dirty[partition] = None
+
+    def close(self) -> None:
+        """Leave the partitions; nothing is remembered any more."""
+        for partition in self.partitions.values():
+            partition.detach()
+        self.partitions.clear()
+        self.dirty.clear()
+        self.ahead = None
+
+
+class FetchContext(NamedTuple):
+    """What one Fetch request amounts to: its session, and how to answer."""
+
+    session: FetchSession
+    incremental: bool
+
+    @property
+    def session_id(self) -> int:
+        return self.session.id
+
+    def to_look_at(self) -> list[FetchPartition]:
+        """A full request is answered in full, an incremental one with what is new."""
+        session = self.session
+        return list(session.dirty if self.incremental else session.partitions.values())
+
+
+class FetchSessionCache:
+    def __init__(self, slots: int, random_below: Callable[[int], int]) -> None:
+        self._slots = slots
+        self._random_below = random_below
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._followers: dict[int, FetchSession] = {}
+        """The session of each follower: it has one at a time."""
+        self.evicted_total = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def context(
+        self,
+        session_id: int,
+        epoch: int,
+        wanted: list[FetchPartition],
+        forgotten: list[PartitionKey],
+        *,
+        by_topic_id: bool,
+        now_ms: int,
+        replica_id: int = CONSUMER,
+    ) -> FetchContext:
+        """What the request's session fields ask for; ApiError if they do not fit a session here."""
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._close(self._sessions.get(session_id))
+            session = FetchSession(
+                NO_SESSION_ID, by_topic_id=by_topic_id, replica_id=replica_id, now_ms=now_ms
+            )
+            session.update(wanted, ())
+            if epoch == INITIAL_EPOCH and wanted:
+                self._keep(session)
+            return FetchContext(session, incremental=False)
+        known = self._sessions.get(session_id)
+        if known is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if known.epoch != epoch:
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if known.by_topic_id != by_topic_id:
+            # The client was upgraded or downgraded within its session; it opens a new one.
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        known.update(wanted, forgotten)
+        known.epoch = 1 if known.epoch == EPOCH_MAX else known.epoch + 1
+        known.last_used_ms = now_ms
+        self._sessions.move_to_end(session_id)
+        if not known.partitions:
+            self._close(known)
+        return FetchContext(known, incremental=True)
+
+    def _keep(self, session: FetchSession) -> None:
+        self._close(self._followers.get(session.replica_id))
+        if len(self._sessions) >= self._slots and not self._evict(session):
+            return
+        session_id = NO_SESSION_ID
+        while session_id == NO_SESSION_ID or session_id in self._sessions:
+            session_id = 1 + self._random_below(2**31 - 1)
+        session.id = session_id
+        self._sessions[session_id] = session
+        if session.replica_id != CONSUMER:
+            self._followers[session.replica_id] = session
+
+    def _evict(self, newcomer: FetchSession) -> bool:
+        """Make room for `newcomer`, if somebody has to give way to it."""
+        consumers = (s for s in self._sessions.values() if s.replica_id == CONSUMER)
+        oldest = next(consumers, None)
+        if oldest is None:
+            return False
+        idle_ms = newcomer.last_used_ms - oldest.last_used_ms
+        if newcomer.replica_id == CONSUMER and idle_ms < EVICTION_IDLE_MS_MIN:
+            return False
+        self._close(oldest)
+        self.evicted_total += 1
+        return True
+
+    def _close(self, session: FetchSession | None) -> None:
+        if session is not None:
+            del self._sessions[session.id]
+            self._followers.pop(session.replica_id, None)
+            session.id = NO_SESSION_ID
+            session.close()

@@ -1,0 +1,359 @@
+"""What a producer's batch must be: every refusal with its code and a sentence, every rewriting."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from penstock.config.log_config import LogConfig
+from penstock.log.log import Batch
+from penstock.partitions.batch_validation import RECORDS_WALKED_MAX, BatchRules
+from penstock.wire.compression import Compression, compress
+from penstock.wire.records import Record, build_batch, check_batch, read_records
+from support import batches
+from support.batches import Rec
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+COMPRESSED = [kind for kind in Compression if kind != Compression.NONE]
+CONFIG = LogConfig()
+
+
+def check(
+    records: bytes | None, *, version: int = 13, full: bool = False, now: int = NOW, **config: Any
+) -> Batch:
+    view = None if records is None else memoryview(records)
+    return BatchRules(replace(CONFIG, **config), full=full).checked(view, version, now)
+
+
+def refusal(records: bytes | None, **how: Any) -> tuple[ErrorCode, str]:
+    with pytest.raises(ApiError) as caught:
+        check(records, **how)
+    assert len(caught.value.message.split()) >= 4, "the refusal says nothing that helps"
+    return caught.value.code, caught.value.message
+
+
+def some(count: int = 3, *, kind: Compression = Compression.NONE, **how: Any) -> bytes:
+    records = [Record(i, NOW + i, b"k%d" % i, b"value" * 10) for i in range(count)]
+    return build_batch(records, compression=kind, **how)
+
+
+# -- passed on as it came --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(Compression))
+def test_a_good_batch_passes_untouched(kind: Compression) -> None:
+    raw = some(kind=kind)
+    view = memoryview(raw)
+    batch = BatchRules(CONFIG, full=False).checked(view, 13, NOW)
+    assert batch.data is view
+    assert batch.header == check_batch(raw)
+
+
+def test_a_batch_with_many_records_is_not_looked_into() -> None:
+    """Beyond RECORDS_WALKED_MAX the header is enough, unless full validation is asked for."""
+    count = RECORDS_WALKED_MAX + 1
+    wrong = batches.batch([b"x"] * count, payload=b"\x7f" * 7 * count)
+    assert check(wrong).header.record_count == count
+    code, _ = refusal(wrong, full=True)
+    assert code == ErrorCode.INVALID_RECORD
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("records", [None, b""])
+def test_no_records(records: bytes | None) -> None:
+    code, message = refusal(records)
+    assert code == ErrorCode.INVALID_RECORD
+    assert "no records" in message
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_message_formats(magic: int) -> None:
+    code, message = refusal(batches.old_message(b"old", magic))
+    assert code == ErrorCode.INVALID_RECORD
+    assert f"format {magic}" in message
+
+
+@pytest.mark.parametrize("magic", [3, 127, -1])
+def test_a_magic_from_the_future(magic: int) -> None:
+    code, _ = refusal(batches.batch([b"x"], magic=magic))
+    assert code == ErrorCode.INVALID_RECORD
+
+
+def test_cut_off_at_every_length() -> None:
+    raw = some(2)
+    for cut in range(1, len(raw)):
+        code, _ = refusal(raw[:cut])
+        assert code == ErrorCode.CORRUPT_MESSAGE, cut
+
+
+def test_a_wrong_crc() -> None:
+    code, message = refusal(batches.batch([b"x"], crc=12345))
+    assert code == ErrorCode.CORRUPT_MESSAGE
+    assert "CRC" in message
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 2**31 - 1])
+def test_an_impossible_length(length: int) -> None:
+    code, _ = refusal(batches.batch([b"x"], length=length))
+    assert code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_more_than_one_batch() -> None:
+    code, message = refusal(some() + some())
+    assert code == ErrorCode.INVALID_RECORD
+    assert "more than one" in message
+    code, _ = refusal(some() + b"tail")
+    assert code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"count": 0, "last_offset_delta": -1},
+        {"count": -1, "last_offset_delta": -2},
+        {"count": 3},
+        {"count": 1},
+        {"last_offset_delta": 5},
+        {"last_offset_delta": -1},
+        {"count": 2**31 - 1, "last_offset_delta": 2**31 - 2},
+    ],
+)
+def test_counts_that_do_not_fit(fields: dict[str, int]) -> None:
+    code, _ = refusal(batches.batch([b"a", b"b"], **fields))
+    assert code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("attributes", [0x20, 0x30, 0x40, 0x80, 0x0100, -0x8000])
+def test_attributes_that_no_client_may_set(attributes: int) -> None:
+    code, _ = refusal(
+        batches.batch(
+            [b"x"], attributes=attributes, producer_id=1, producer_epoch=0, base_sequence=0
+        )
+    )
+    assert code == ErrorCode.INVALID_RECORD
+
+
+def test_a_producer_must_not_claim_log_append_time() -> None:
+    code, message = refusal(batches.batch([b"x"], attributes=0x08))
+    assert code == ErrorCode.INVALID_TIMESTAMP
+    assert "message.timestamp.type" in message
+
+
+@pytest.mark.parametrize("kind", [5, 6, 7])
+def test_an_unknown_compression(kind: int) -> None:
+    code, _ = refusal(batches.batch([b"x"], attributes=kind))
+    assert code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize("version", [3, 6])
+def test_zstd_needs_a_new_produce(version: int) -> None:
+    code, message = refusal(some(kind=Compression.ZSTD), version=version)
+    assert code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert "7" in message
+    check(some(kind=Compression.ZSTD), version=7)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"producer_id": 5},
+        {"producer_id": 5, "producer_epoch": 0},
+        {"producer_id": 5, "base_sequence": 0},
+        {"attributes": 0x10},
+    ],
+)
+def test_half_an_idempotent_producer(fields: dict[str, int]) -> None:
+    code, _ = refusal(batches.batch([b"x"], **fields))
+    assert code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    "payload", [b"\x7f" * 20, b"\x00" * 20, b"\x0c" * 20, b"\xff" * 20, b"\x80" * 20]
+)
+def test_record_lengths_of_small_batches_are_walked(payload: bytes) -> None:
+    code, _ = refusal(batches.batch([b"x", b"y"], payload=payload))
+    assert code == ErrorCode.INVALID_RECORD
+
+
+def test_max_message_bytes() -> None:
+    raw = some()
+    code, message = refusal(raw, max_message_bytes=len(raw) - 1)
+    assert code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "max.message.bytes" in message
+    assert str(len(raw)) in message
+    check(raw, max_message_bytes=len(raw))
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def test_timestamps_too_far_ahead() -> None:
+    raw = batches.batch([Rec(timestamp=NOW), Rec(timestamp=NOW + HOUR + 1)])
+    code, message = refusal(raw, message_timestamp_after_max_ms=HOUR)
+    assert code == ErrorCode.INVALID_TIMESTAMP
+    assert "message.timestamp.after.max.ms" in message
+    assert str(HOUR) in message
+    check(batches.batch([Rec(timestamp=NOW + HOUR)]), message_timestamp_after_max_ms=HOUR)
+
+
+def test_timestamps_too_far_back() -> None:
+    raw = batches.batch([Rec(timestamp=NOW - HOUR - 1), Rec(timestamp=NOW)])
+    check(raw)
+    code, message = refusal(raw, message_timestamp_before_max_ms=HOUR)
+    assert code == ErrorCode.INVALID_TIMESTAMP
+    assert "message.timestamp.before.max.ms" in message
+    check(batches.batch([Rec(timestamp=NOW - HOUR)]), message_timestamp_before_max_ms=HOUR)
+
+
+def test_records_without_a_timestamp_are_let_in() -> None:
+    raw = batches.batch([Rec(timestamp=-1)])
+    check(raw, message_timestamp_before_max_ms=HOUR, message_timestamp_after_max_ms=HOUR)
+
+
+def test_log_append_time_is_stamped_whatever_the_producer_says() -> None:
+    for stamp in (0, NOW - 100 * HOUR, NOW + 100 * HOUR):
+        raw = batches.batch([Rec(b"a", timestamp=stamp), Rec(b"b", timestamp=stamp + 5)])
+        before = bytes(raw)
+        batch = check(
+            raw,
+            message_timestamp_type="LogAppendTime",
+            message_timestamp_before_max_ms=HOUR,
+            message_timestamp_after_max_ms=HOUR,
+        )
+        assert check_batch(batch.data) == batch.header
+        assert batch.header.log_append_time
+        assert batch.header.max_timestamp == NOW
+        assert [(r.timestamp, r.value) for r in read_records(batch.data)] == [
+            (NOW, b"a"),
+            (NOW, b"b"),
+        ]
+        assert raw == before, "the producer's own bytes were changed"
+
+
+# -- compression.type ------------------------------------------------------------------------------
+
+NAMES = {
+    Compression.NONE: "uncompressed",
+    Compression.GZIP: "gzip",
+    Compression.SNAPPY: "snappy",
+    Compression.LZ4: "lz4",
+    Compression.ZSTD: "zstd",
+}
+
+
+@pytest.mark.parametrize("wanted", list(Compression), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("sent", list(Compression), ids=lambda kind: kind.name)
+def test_recompression(sent: Compression, wanted: Compression) -> None:
+    raw = some(20, kind=sent, producer_id=3, producer_epoch=1, base_sequence=7)
+    batch = check(raw, compression_type=NAMES[wanted])
+    assert batch.header.compression is wanted
+    assert check_batch(batch.data) == batch.header
+    assert read_records(batch.data) == read_records(raw)
+    assert (batch.header.producer_id, batch.header.base_sequence) == (3, 7)
+    assert (sent == wanted) == (bytes(batch.data) == raw)
+
+
+def test_compression_levels_are_obeyed() -> None:
+    raw = build_batch([Record(0, NOW, None, bytes(range(256)) * 200 + b"tail" * 500)])
+    for name, field, low, high in (
+        ("gzip", "compression_gzip_level", 1, 9),
+        ("zstd", "compression_zstd_level", 1, 19),
+        ("lz4", "compression_lz4_level", 1, 12),
+    ):
+        levels: list[dict[str, Any]] = [{field: low}, {field: high}]
+        sizes = [check(raw, compression_type=name, **level).header.size for level in levels]
+        assert sizes[1] <= sizes[0]
+
+
+def test_recompression_and_log_append_time_together() -> None:
+    batch = check(some(5), compression_type="zstd", message_timestamp_type="LogAppendTime")
+    assert check_batch(batch.data) == batch.header
+    assert batch.header.compression is Compression.ZSTD
+    assert {r.timestamp for r in read_records(batch.data)} == {NOW}
+
+
+def test_what_cannot_be_unpacked_is_refused() -> None:
+    raw = batches.batch([b"x"], attributes=Compression.GZIP, payload=b"this is no gzip at all")
+    check(raw)
+    code, _ = refusal(raw, compression_type="zstd")
+    assert code == ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_that_grows_beyond_the_limit_when_it_is_rewritten() -> None:
+    """`max.message.bytes` holds for what is stored, as in Kafka."""
+    raw = build_batch([Record(0, NOW, None, bytes(100_000))], compression=Compression.GZIP)
+    assert len(raw) < 1000
+    code, message = refusal(raw, compression_type="uncompressed", max_message_bytes=10_000)
+    assert code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "max.message.bytes" in message
+
+
+def test_records_that_are_unpacked_anyway_are_checked() -> None:
+    """The broker never writes a batch of its own that it would refuse from a client."""
+    body = compress(Compression.GZIP, b"\x7f" * 40)
+    raw = batches.batch([b"x", b"y"], attributes=Compression.GZIP, payload=body)
+    code, _ = refusal(raw, compression_type="uncompressed")
+    assert code == ErrorCode.INVALID_RECORD
+
+
+# -- looking inside --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(Compression), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("policy", [{"compact"}, {"compact", "delete"}])
+def test_a_compacted_topic_wants_keys(kind: Compression, policy: set[str]) -> None:
+    good = [Record(0, NOW, b"k", b"v"), Record(1, NOW, b"", None)]
+    check(build_batch(good, compression=kind), cleanup_policy=frozenset(policy))
+    bad = build_batch([*good, Record(2, NOW, None, b"v")], compression=kind)
+    code, message = refusal(bad, cleanup_policy=frozenset(policy))
+    assert code == ErrorCode.INVALID_RECORD
+    assert "key" in message
+    check(bad, cleanup_policy=frozenset({"delete"}))
+
+
+@pytest.mark.parametrize("kind", COMPRESSED, ids=lambda kind: kind.name)
+def test_full_validation_looks_into_compressed_batches(kind: Compression) -> None:
+    check(some(kind=kind), full=True)
+    for body in (b"\x7f" * 30, b"", b"\x0c\x00\x00\x00\x01\x01\x00" * 3):
+        raw = batches.batch([b"x", b"y"], attributes=kind, payload=compress(kind, body))
+        check(raw)
+        code, _ = refusal(raw, full=True)
+        assert code == ErrorCode.INVALID_RECORD
+
+
+def test_full_validation_finds_wrong_offset_deltas() -> None:
+    records = b"".join(batches.record(Rec(), delta, Rec().timestamp) for delta in (0, 0))
+    raw = batches.batch([b"x", b"y"], payload=records)
+    code, _ = refusal(raw, full=True)
+    assert code == ErrorCode.INVALID_RECORD
+
+
+def test_a_decompression_bomb_is_refused() -> None:
+    bomb = compress(Compression.ZSTD, bytes(DECOMPRESSED_BATCH_BYTES_MAX + 1))
+    raw = batches.batch([b"x"], attributes=Compression.ZSTD, payload=bomb)
+    code, _ = refusal(raw, full=True, max_message_bytes=1 << 30)
+    assert code == ErrorCode.INVALID_RECORD
+
+
+def test_full_validation_finds_a_claimed_time_that_no_record_has() -> None:
+    """Time index and retention go by the header's largest timestamp."""
+    raw = batches.batch([Rec(timestamp=NOW)], max_timestamp=NOW + HOUR // 2)
+    with contextlib.suppress(ApiError):
+        assert check(raw, full=True).header.max_timestamp == NOW
+
+
+def test_views_of_a_frame_need_no_copy() -> None:
+    raw = some()
+    frame = memoryview(struct.pack(">i", 1) + raw + b"after")
+    batch = BatchRules(CONFIG, full=True).checked(frame[4 : 4 + len(raw)], 13, NOW)
+    assert isinstance(batch.data, memoryview)
+    assert batch.data.obj is frame.obj
