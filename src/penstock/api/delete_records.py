@@ -29,7 +29,6 @@ _NO_LOW_WATERMARK = -1
 async def delete_records(
     broker: Broker, request: Request[DeleteRecordsRequest]
 ) -> DeleteRecordsResponse:
-    broker.write_turn()
     deadline = asyncio.get_running_loop().time() + request.body.timeout_ms / 1000
     topics = [
         (topic.name, [_delete(broker, topic.name, wanted, deadline) for wanted in topic.partitions])
@@ -51,7 +50,6 @@ def _delete(
     try:
         partition = broker.replicas.leader_of(topic, index)
         offset = _move_log_start(partition, wanted.offset)
-        broker.log_start_moved(partition)
     except ApiError as e:
         return _refused(index, e.code)
     except StorageError:
@@ -67,7 +65,7 @@ def _move_log_start(partition: Partition, offset: int) -> int:
         offset = partition.high_watermark
     if not 0 <= offset <= partition.high_watermark:
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    partition.log.delete_records(offset)
+    partition.delete_records(offset)
     return offset
 
 
@@ -77,7 +75,7 @@ async def _deleted(
     if partition.low_watermark < offset:
         try:
             async with asyncio.timeout_at(deadline):
-                await partition.wait_for_deletion(offset)
+                await partition.deletions.add(offset)
         except TimeoutError:
             return await _refused(partition.index, ErrorCode.REQUEST_TIMED_OUT)
         except ApiError as e:

@@ -1,8 +1,9 @@
 """DescribeLogDirs (35), versions 1 to 5: how much the partitions take in the data folder.
 
-A node has one data folder. Partitions that are not here are left out, as Kafka does; the metadata
-log is not listed. The size of a log that is not open is asked of the file system, a few partitions
-in each turn of the loop, so that a broker with many of them goes on serving.
+A node has one data folder. A replica that was stopped, since it broke an invariant, is listed as a
+folder of its own that has failed. Partitions that are not here are left out, as Kafka does; the
+metadata log is not listed. The size of a log that is not open is asked of the file system, a few
+partitions in each turn of the loop, so that a broker with many of them goes on serving.
 """
 
 from __future__ import annotations
@@ -42,7 +43,17 @@ async def describe_log_dirs(
         result.topics = await _topics(broker, request.body.topics)
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    return DescribeLogDirsResponse(results=[result])
+    return DescribeLogDirsResponse(results=[result, *_stopped(broker)])
+
+
+def _stopped(broker: Broker) -> Iterator[DescribeLogDirsResult]:
+    for tp, _ in broker.replicas.stopped.values():
+        partition = DescribeLogDirsPartition(partition_index=tp.partition)
+        yield DescribeLogDirsResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+            log_dir=f"{broker.logs.data_dir}/{tp}",
+            topics=[DescribeLogDirsTopic(name=tp.topic, partitions=[partition])],
+        )
 
 
 async def _topics(

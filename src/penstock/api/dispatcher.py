@@ -52,6 +52,8 @@ WHILE_STARTING = WHILE_FORMING | frozenset(
 )
 """What a node serves while it starts: the quorum and the controller cannot wait for it."""
 EVERYTHING = frozenset(ApiKey)
+NOTHING: frozenset[ApiKey] = frozenset()
+"""What a node serves that has failed: it hangs up on everybody."""
 
 
 class Dispatcher:

@@ -7,13 +7,17 @@ how far the follower is. Consumers are told of a replica in their rack (v11+) an
 
 from __future__ import annotations
 
+from functools import partial
+
 from penstock.api.quorum import fetch_metadata, is_of_metadata
-from penstock.api.registry import raw_handler
+from penstock.api.registry import ANONYMOUS, raw_handler
 from penstock.base.errors import ApiError
+from penstock.base.ids import TopicKey
 from penstock.net.connection import Exchange
 from penstock.serving.broker import Broker
-from penstock.serving.fetch_look import READ_COMMITTED, FetchParams
-from penstock.serving.fetch_session import FetchPartition, PartitionKey
+from penstock.serving.look import READ_COMMITTED, ReadParams
+from penstock.serving.read import ReadRequest, ReadResult
+from penstock.serving.read_session import FetchPartition, PartitionKey
 from penstock.wire.fetch_codec import (
     ENDPOINTS_FROM,
     PREFERRED_REPLICA_FROM,
@@ -21,7 +25,6 @@ from penstock.wire.fetch_codec import (
     encode_fetch_response,
 )
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
-from penstock.wire.produce_codec import TopicKey
 
 TOPIC_ID_FROM = 13
 REPLICA_STATE_FROM = 15
@@ -63,14 +66,37 @@ def fetch(broker: Broker, exchange: Exchange, frame: memoryview, position: int) 
         broker.count_error(exchange.api_key, e.code)
         exchange.finish(encode_fetch_response(exchange.correlation_id, version, e.code, 0, []))
         return
-    broker.fetcher.handle(exchange, context, params)
+    waiting = broker.read(
+        ReadRequest(ANONYMOUS, context, params), partial(_answer, broker, exchange)
+    )
+    if waiting is not None:
+        exchange.on_abandoned = waiting.cancel
+        if params.is_follower:
+            exchange.on_followed = waiting.end_of_wait
 
 
-def _params(request: FetchRequest, version: int) -> FetchParams:
+def _answer(broker: Broker, exchange: Exchange, result: ReadResult) -> None:
+    exchange.local_done_ns = result.waits_since_ns
+    for code in result.error_codes:
+        broker.count_error(exchange.api_key, code)
+    leaders = result.leaders
+    exchange.finish(
+        encode_fetch_response(
+            exchange.correlation_id,
+            exchange.version,
+            0,
+            result.session_id,
+            result.topics,
+            broker.hints.endpoints(leaders, exchange.connection.listener) if leaders else (),
+        )
+    )
+
+
+def _params(request: FetchRequest, version: int) -> ReadParams:
     state = request.replica_state
     has_state = version >= REPLICA_STATE_FROM
     replica_id = max(state.replica_id if has_state else request.replica_id, -1)
-    return FetchParams(
+    return ReadParams(
         request.max_wait_ms,
         min(request.min_bytes, request.max_bytes),
         request.max_bytes,

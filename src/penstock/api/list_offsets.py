@@ -12,7 +12,7 @@ from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode, StorageError
 from penstock.partitions.partition import Partition
 from penstock.serving.broker import Broker
-from penstock.serving.fetch_look import READ_COMMITTED
+from penstock.serving.look import READ_COMMITTED
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

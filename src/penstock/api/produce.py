@@ -2,21 +2,84 @@
 
 Kafka advertises it from version 0, since librdkafka disables features when it does not see
 version 2; so do we (see ApiVersions). Versions 0 to 2 close the connection, as there.
-Differences from Kafka: the
-records inside a batch are looked at only when something needs it (see `broker.batch_validation`). A
-transactional batch in a request without a transactional id is refused alone, not with the whole
-request, and one without a producer id is refused: nothing would ever commit it.
+Differences from Kafka: the records inside a batch are looked at only when something needs it (see
+`partitions.batch_validation`). A transactional batch in a request without a transactional id is
+refused alone, not with the whole request, and one without a producer id is refused: nothing would
+ever commit it.
 """
 
 from __future__ import annotations
 
-from penstock.api.registry import raw_handler
+import logging
+from functools import partial
+
+from penstock.api.registry import ANONYMOUS, raw_handler
+from penstock.coordinating.transaction_verification import SupportedOperation
 from penstock.net.connection import Exchange
+from penstock.serving.append import AppendRequest, AppendResult
 from penstock.serving.broker import Broker
 from penstock.wire.messages.produce import ProduceRequest, ProduceResponse
-from penstock.wire.produce_codec import decode_produce_request
+from penstock.wire.produce_codec import decode_produce_request, encode_produce_response
+
+log = logging.getLogger("penstock.api")
+
+ZSTD_FROM = 7
+ABORTABLE_FROM = 11
+"""The first version that knows TRANSACTION_ABORTABLE."""
+ADDS_FROM = 12
+"""The first version that puts its partitions into the transaction (KIP-890)."""
 
 
 @raw_handler(ProduceRequest, ProduceResponse)
 def produce(broker: Broker, exchange: Exchange, frame: memoryview, position: int) -> None:
-    broker.producer.handle(exchange, decode_produce_request(frame, position, exchange.version))
+    version = exchange.version
+    body = decode_produce_request(frame, position, version)
+    request = AppendRequest(
+        ANONYMOUS,
+        exchange.connection,
+        body.acks,
+        body.timeout_ms,
+        body.topics,
+        body.transactional_id,
+        _operation(version),
+        version >= ZSTD_FROM,
+    )
+    broker.append(request, partial(_answer, broker, exchange, body.acks))
+
+
+def _operation(version: int) -> SupportedOperation:
+    if version >= ADDS_FROM:
+        return SupportedOperation.ADD_PARTITION
+    if version >= ABORTABLE_FROM:
+        return SupportedOperation.GENERIC_ERROR
+    return SupportedOperation.DEFAULT_ERROR
+
+
+def _answer(broker: Broker, exchange: Exchange, acks: int, result: AppendResult) -> None:
+    exchange.local_done_ns = result.waits_since_ns
+    try:
+        if result.failed:
+            _count_errors(broker, exchange, result)
+            if not acks:
+                # A producer without acknowledgements can only be told by a closed connection.
+                exchange.connection.refuse("a Produce request with acks=0 failed")
+        exchange.finish(_encoded(broker, exchange, result) if acks else None)
+    except Exception:
+        # One answer that cannot be given must not cost the others of the turn theirs.
+        log.exception("a Produce request could not be answered")
+        exchange.connection.abort()
+
+
+def _encoded(broker: Broker, exchange: Exchange, result: AppendResult) -> bytes:
+    if result.leaders is None:
+        return encode_produce_response(exchange.correlation_id, exchange.version, result.topics)
+    endpoints = broker.hints.endpoints(result.leaders, exchange.connection.listener)
+    return encode_produce_response(
+        exchange.correlation_id, exchange.version, result.topics, endpoints
+    )
+
+
+def _count_errors(broker: Broker, exchange: Exchange, result: AppendResult) -> None:
+    for _, answers in result.topics:
+        for answer in answers:
+            broker.count_error(exchange.api_key, answer.error_code)

@@ -11,6 +11,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import NamedTuple, TypeAlias
 
 Uuid: TypeAlias = bytes
+TopicKey: TypeAlias = str | Uuid
+"""A topic's name, or its id."""
 
 ZERO_UUID: Uuid = bytes(16)
 METADATA_TOPIC = "__cluster_metadata"

@@ -56,6 +56,10 @@ class CommittedMetadata:
         self._log = log
         self._on_applied = on_applied
         self._listeners: list[Callable[[MetadataDelta], None]] = []
+        self.failure: str | None = None
+        """Why the node no longer follows the metadata: then nothing more is applied."""
+        self.on_failed: Callable[[str], None] | None = None
+        """Called when a change cannot be followed: the node has to end."""
         self._target = 0
         self._under_way = False
         if log.snapshot is not None:
@@ -70,20 +74,20 @@ class CommittedMetadata:
     def advance(self, high_watermark: int) -> None:
         """Apply what lies below `high_watermark`, now or in the next turns of the loop."""
         self._target = max(self._target, high_watermark)
-        if not self._under_way:
+        if not self._under_way and self.failure is None:
             self._go_on()
 
     def advance_now(self, high_watermark: int) -> None:
         """Apply all of it before returning: before the node serves anybody."""
         self._target = max(self._target, high_watermark)
-        while self.applied_offset < self._target:
+        while self.applied_offset < self._target and self.failure is None:
             self._apply_slice()
 
     def _go_on(self) -> None:
         self._under_way = False
         if self.applied_offset < self._target:
             self._apply_slice()
-        if self.applied_offset < self._target:
+        if self.applied_offset < self._target and self.failure is None:
             self._under_way = True
             asyncio.get_running_loop().call_soon(self._go_on)
 
@@ -104,10 +108,20 @@ class CommittedMetadata:
         for listener in self._listeners:
             try:
                 listener(delta)
-            except Exception:
-                # The change is committed: whoever asked for it must hear so.
-                logger.exception("following a change of the metadata failed")
+            except Exception as e:
+                self._fail(e)
+                return
         self._on_applied()
+
+    def _fail(self, error: Exception) -> None:
+        """What this node serves is no longer what the cluster has decided."""
+        self.failure = (
+            f"the metadata up to offset {self.applied_offset} cannot be followed "
+            f"({type(error).__name__}: {error}): start the node anew"
+        )
+        logger.critical("%s", self.failure, exc_info=error)
+        if self.on_failed is not None:
+            self.on_failed(self.failure)
 
     def _apply_decided(self, decided: Decided, delta: MetadataDelta) -> int:
         self.image.apply(decided.records, delta)

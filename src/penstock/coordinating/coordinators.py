@@ -53,8 +53,6 @@ class CoordinatorEnvironment:
     rng: Rng
     create_topic: Callable[[CreatableTopic], Awaitable[ErrorCode]]
     """Makes a topic and tells how it went."""
-    run_woken: Callable[[], None]
-    """Answers fetches that an append made answerable."""
 
 
 class InternalTopic:
@@ -221,7 +219,6 @@ class ShardedCoordinator(ABC, Generic[S]):
             partition,
             lambda: self._make_shard(index, leader_epoch),
             self._env.clock,
-            self._env.run_woken,
             leader_epoch=leader_epoch,
             commit_timeout_s=self._commit_timeout_s,
             on_deed=lambda deed: self._deed(index, deed),
@@ -288,11 +285,6 @@ class ShardedCoordinator(ABC, Generic[S]):
             for driver in list(self._drivers.values()):
                 while driver.event(self._expire):
                     await asyncio.sleep(0)
-
-    def write_turn(self) -> None:
-        """Write what the shards have staged in this turn; before a log is changed otherwise."""
-        for driver in self._drivers.values():
-            driver.write_turn()
 
     def end_waiting(self) -> None:
         """The node stops: whoever waits looks for another coordinator."""

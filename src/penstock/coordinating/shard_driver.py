@@ -1,10 +1,9 @@
 """Drives one shard of a coordinator: one partition of an internal topic.
 
 The way of a request: the pure shard answers it with effects at once; their records are staged in
-the partition's log, and what one loop turn stages is written with one system call; the answers wait
-until the high watermark has passed the records, also those of requests that only read, since they
-may rest on records that are not committed yet; so do the deeds that the shard asks for. Timers are
-the loop's.
+the partition as one batch; the answers wait until the high watermark has passed the batch, also
+those of requests that only read, since they may rest on records that are not committed yet; so do
+the deeds that the shard asks for. Timers are the loop's.
 
 Records of a producer's transaction, and the marker that ends it, are judged by the log's producer
 state before the shard hears of them: what the log would refuse (a fenced producer) is answered with
@@ -15,7 +14,7 @@ COORDINATOR_LOAD_IN_PROGRESS. When records cannot be appended or made durable, o
 an invariant, its memory may say what the log does not: everybody who waits is turned away, the
 shard is thrown away and the partition replayed.
 
-When the records of a turn are not committed in time (too few replicas are in sync), those who wait
+When a batch is not committed in time (too few replicas are in sync), those who wait
 for them are told so and the shard stays: its records may yet be committed. While the partition is
 under its minimum of replicas in sync, requests that are sure to write are turned away at once.
 
@@ -27,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -52,7 +52,8 @@ from penstock.coordinator.effects import (
 )
 from penstock.coordinator.shard_protocol import Participant, Shard
 from penstock.log.producer_state import AppendOrigin
-from penstock.partitions.partition import ACKS_ALL, Partition, Role
+from penstock.partitions.partition import Partition, Role
+from penstock.partitions.waiting import ACKS_ALL
 from penstock.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -99,25 +100,27 @@ class _Waiting(NamedTuple):
     """The answer that says an error code."""
 
 
-class _Turn:
-    """The answers and deeds that wait for the records of one loop turn to be committed."""
+class _Batch:
+    """The answers and deeds that wait for one batch of records to be committed."""
 
-    __slots__ = ("_driver", "deeds", "end_offset", "replies", "timer")
+    __slots__ = ("_driver", "deeds", "overdue_at", "replies")
     outlives_leadership = False
 
-    def __init__(self, driver: ShardDriver[Any]) -> None:
+    def __init__(self, driver: ShardDriver[Any], overdue_at: float) -> None:
         self._driver = driver
-        self.end_offset = 0
+        self.overdue_at = overdue_at
         self.replies: list[tuple[int, Any]] = []
         """Tokens and what their askers get."""
         self.deeds: list[Deed] = []
-        self.timer: asyncio.TimerHandle | None = None
 
-    def partition_done(self) -> None:
+    def waits(self) -> None:
+        self._driver.watch_commits()
+
+    def appended(self) -> None:
         self._driver.committed(self)
 
-    def partition_failed(self, _: Partition, code: ErrorCode, message: str) -> None:
-        self._driver.fail(f"{code.name}: {message}")
+    def failed(self, code: ErrorCode, message: str) -> None:
+        self._driver.not_committed(self, f"{code.name}: {message}")
 
 
 class ShardDriver(Generic[S]):
@@ -127,17 +130,16 @@ class ShardDriver(Generic[S]):
         partition: Callable[[], Partition],
         make_shard: Callable[[], S],
         clock: Clock,
-        run_woken: Callable[[], None],
         *,
         leader_epoch: int,
         commit_timeout_s: float,
         on_deed: Callable[[Any], None] | None = None,
         on_given_up: Callable[[], None] | None = None,
     ) -> None:
-        """`partition` gives the partition as it is led now, or raises ApiError; `run_woken`
-        answers fetches that an append made answerable; `leader_epoch` is the one that the shard
-        belongs to. `on_deed` does what the shard asks for; `on_given_up` is told when the shard is
-        thrown away or closed: deeds that are still being done are not its own any more.
+        """`partition` gives the partition as it is led now, or raises ApiError; `leader_epoch` is
+        the one that the shard belongs to. `on_deed` does what the shard asks for; `on_given_up` is
+        told when the shard is thrown away or closed: deeds that are still being done are not its
+        own any more.
         """
         self.leader_epoch = leader_epoch
         self._kind = kind
@@ -147,7 +149,6 @@ class ShardDriver(Generic[S]):
         self._find_partition = partition
         self._make_shard = make_shard
         self._clock = clock
-        self._run_woken = run_woken
         self._loop = asyncio.get_running_loop()
         self.state = ShardState.LOADING
         self.shard = make_shard()
@@ -156,8 +157,8 @@ class ShardDriver(Generic[S]):
         self._retry: asyncio.TimerHandle | None = None
         self._tokens = 0
         self._waiting: dict[int, _Waiting] = {}
-        self._staged: _Turn | None = None
-        self._uncommitted: list[_Turn] = []
+        self._uncommitted: deque[_Batch] = deque()
+        self._watch: asyncio.TimerHandle | None = None
         self._timers = ShardTimers(self._loop, self._timer_fired)
 
     # -- requests ------------------------------------------------------------------------------
@@ -273,13 +274,12 @@ class ShardDriver(Generic[S]):
 
     def _after_commit(self, replies: Sequence[tuple[int, Any]], deeds: list[Deed]) -> None:
         """Give and do this when everything that was staged up to now is committed."""
-        last = self._staged or (self._uncommitted[-1] if self._uncommitted else None)
-        if last is None:
+        if not self._uncommitted:
             self._give(replies)
             self._do(deeds)
         else:
-            last.replies += replies
-            last.deeds += deeds
+            self._uncommitted[-1].replies += replies
+            self._uncommitted[-1].deeds += deeds
 
     def _give(self, replies: Sequence[tuple[int, Any]]) -> None:
         for token, response in replies:
@@ -301,56 +301,42 @@ class ShardDriver(Generic[S]):
             partition.role is Role.LEADER and partition.leader_epoch == self.leader_epoch,
             f"a shard of leader epoch {self.leader_epoch} writes to {partition!r}",
         )
-        batch = batch_of(effects, now_ms)
-        info = partition.log.stage(
-            [batch], partition.leader_epoch, now_ms, AppendOrigin.COORDINATOR
+        waiter = _Batch(self, self._loop.time() + self._commit_timeout_s)
+        partition.stage(
+            batch_of(effects, now_ms), now_ms, ACKS_ALL, waiter, AppendOrigin.COORDINATOR
         )
-        if self._staged is None:
-            self._staged = _Turn(self)
-            self._loop.call_soon(self.write_turn)
-        self._staged.end_offset = info.last_offset + 1
+        self._uncommitted.append(waiter)
 
-    def write_turn(self) -> None:
-        """Write what this turn has staged; at its end, or before a log is changed otherwise."""
-        turn, self._staged = self._staged, None
-        if turn is None or self._partition is None:
-            return
-        partition = self._partition
-        try:
-            partition.write_staged()
-        except PenstockError as e:
-            self.fail(str(e))
-            return
-        if partition.log.log_end_offset < turn.end_offset:
-            # Somebody else's write to this log took what was staged with it and failed.
-            self.fail("what was staged has not been written")
-            return
-        self._uncommitted.append(turn)
-        if partition.acknowledges(turn.end_offset, ACKS_ALL):
-            self.committed(turn)
-        else:
-            self._wait(partition, turn)
-        self._run_woken()
+    def committed(self, batch: _Batch) -> None:
+        """The high watermark has passed `batch`."""
+        if self._uncommitted and self._uncommitted[0] is batch:  # else it was given up
+            self._uncommitted.popleft()
+            self._give(batch.replies)
+            self._do(batch.deeds)
 
-    def _wait(self, partition: Partition, turn: _Turn) -> None:
-        turn.timer = self._loop.call_later(self._commit_timeout_s, self._overdue, turn)
-        partition.wait_for(turn.end_offset, ACKS_ALL, turn)
+    def not_committed(self, batch: _Batch, why: str) -> None:
+        """`batch` was not written, or will not be committed."""
+        if batch in self._uncommitted:
+            self.fail(why)
 
-    def _overdue(self, turn: _Turn) -> None:
-        """The records of `turn` are still not committed: nobody is kept waiting any longer."""
-        turn.timer = self._loop.call_later(self._commit_timeout_s, self._overdue, turn)
-        replies, turn.replies = turn.replies, []
-        for token, _ in replies:
-            self._refuse(token, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    def watch_commits(self) -> None:
+        """A batch is written, and has to wait for other replicas or the disk."""
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._commit_timeout_s, self._overdue)
 
-    def committed(self, turn: _Turn) -> None:
-        """The high watermark has passed the records of `turn`."""
-        if turn in self._uncommitted:
-            if turn.timer is not None:
-                turn.timer.cancel()
-            self._uncommitted.remove(turn)
-            self._give(turn.replies)
-            self._do(turn.deeds)
+    def _overdue(self) -> None:
+        """Nobody is kept waiting any longer for batches that are still not committed."""
+        self._watch = None
+        now = self._loop.time()
+        for batch in self._uncommitted:
+            if batch.overdue_at > now:
+                self._watch = self._loop.call_at(batch.overdue_at, self._overdue)
+                return
+            replies, batch.replies = batch.replies, []
+            for token, _ in replies:
+                self._refuse(token, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if self._uncommitted:
+            self.watch_commits()
 
     # -- loading -------------------------------------------------------------------------------
 
@@ -391,10 +377,10 @@ class ShardDriver(Generic[S]):
         self.state = ShardState.ACTIVE
         end_offset = partition.log.log_end_offset
         if not partition.acknowledges(end_offset, ACKS_ALL):
-            turn = _Turn(self)
-            turn.end_offset = end_offset
-            self._uncommitted.append(turn)
-            self._wait(partition, turn)
+            waiter = _Batch(self, self._loop.time() + self._commit_timeout_s)
+            self._uncommitted.append(waiter)
+            partition.wait_for(end_offset, ACKS_ALL, waiter)
+            self.watch_commits()
         self._event(lambda shard, now_ms: shard.loaded(now_ms))
 
     def _stand_still(self, partition: Partition, why: str) -> None:
@@ -424,7 +410,8 @@ class ShardDriver(Generic[S]):
             self._loading.cancel()
         if self._retry is not None:
             self._retry.cancel()
-        self.write_turn()
+        if self._partition is not None:
+            self._partition.write_staged()
         if self.state is ShardState.ACTIVE:
             try:
                 self._give(self.shard.unload())
@@ -436,10 +423,9 @@ class ShardDriver(Generic[S]):
 
     def _give_up(self, code: ErrorCode) -> None:
         self._timers.cancel_all()
-        self._staged = None
-        for turn in self._uncommitted:
-            if turn.timer is not None:
-                turn.timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         self._uncommitted.clear()
         for token in list(self._waiting):
             self._refuse(token, code)

@@ -1,10 +1,9 @@
 """Ends transactions in this node's partitions: what WriteTxnMarkers asks for.
 
 Duty: append the control batch of each marker to each of its partitions and say what became of it
-when it is committed (acks=all). The markers of one request that go to the same partition share a
-write. In a partition of `__consumer_offsets` the group coordinator ends the transaction, since its
-memory has to follow. Each marker and partition has its own answer; a marker that comes again is
-written again, which does no harm.
+when it is committed (acks=all). In a partition of `__consumer_offsets` the group coordinator ends
+the transaction, since its memory has to follow. Each marker and partition has its own answer; a
+marker that comes again is written again, which does no harm.
 
 Limits: `COMMIT_TIMEOUT_S`. Owned by the event loop's thread.
 """
@@ -16,13 +15,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from penstock.base.clock import Clock
-from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
+from penstock.base.errors import ApiError, ErrorCode, StorageError
 from penstock.coordinating.shard_records import marker_batch
 from penstock.coordinator.effects import EndTxnMarker
 from penstock.log.producer_state import AppendOrigin
 from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.partitions.partition import ACKS_ALL, Partition
+from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
+from penstock.partitions.waiting import ACKS_ALL
 from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -50,31 +50,28 @@ _TO_TRANSACTION_COORDINATOR: Final = dict.fromkeys(
 class _Append:
     """One marker in one partition, until it is committed."""
 
-    __slots__ = ("code", "end_offset", "partition", "timer")
+    __slots__ = ("_timer", "code")
     outlives_leadership = False  # the coordinator sends it to the next leader
 
-    def __init__(self, partition: Partition, end_offset: int) -> None:
-        self.partition = partition
-        self.end_offset = end_offset
+    def __init__(self) -> None:
         self.code: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self.timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def wait(self) -> None:
+    def waits(self) -> None:
         """Until the marker is committed, but not for ever."""
-        self.partition.wait_for(self.end_offset, ACKS_ALL, self)
         loop = asyncio.get_running_loop()
         timed_out = ErrorCode.REQUEST_TIMED_OUT
-        self.timer = loop.call_later(COMMIT_TIMEOUT_S, self._ended, timed_out)
+        self._timer = loop.call_later(COMMIT_TIMEOUT_S, self._ended, timed_out)
 
-    def partition_done(self) -> None:
+    def appended(self) -> None:
         self._ended(ErrorCode.NONE)
 
-    def partition_failed(self, _: Partition, code: ErrorCode, message: str) -> None:
+    def failed(self, code: ErrorCode, message: str) -> None:
         self._ended(code)
 
     def _ended(self, code: ErrorCode) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if not self.code.done():
             self.code.set_result(code)
 
@@ -84,27 +81,17 @@ class MarkersHere:
         self,
         replicas: ReplicaManager,
         clock: Clock,
-        *,
-        write_turn: Callable[[], None],
-        run_woken: Callable[[], None],
         end_in_group: Callable[[int, EndTxnMarker], Awaitable[ErrorCode]],
     ) -> None:
-        """`write_turn` writes what others have staged; `run_woken` answers the fetches that an
-        append made answerable; `end_in_group` ends a transaction in a partition of the offsets.
-        """
+        """`end_in_group` ends a transaction in a partition of the offsets."""
         self._replicas = replicas
         self._clock = clock
-        self._write_turn = write_turn
-        self._run_woken = run_woken
         self._end_in_group = end_in_group
 
     async def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         """The answer when every marker of `request` is committed or has failed."""
-        # What producers have staged shares the logs: a write that fails must not take it along.
-        self._write_turn()
         response = WriteTxnMarkersResponse()
         answers: list[tuple[WritableTxnMarkerPartitionResult, Awaitable[ErrorCode]]] = []
-        appends: list[_Append] = []
         for wanted in request.markers:
             marker = _ordered(wanted)
             result = WritableTxnMarkerResult(producer_id=marker.producer_id)
@@ -118,19 +105,18 @@ class MarkersHere:
                     WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions)
                 )
                 for partition in partitions:
-                    code = self._end(marker, topic.name, partition.partition_index, appends)
+                    code = self._end(marker, topic.name, partition.partition_index)
                     if isinstance(code, ErrorCode):
                         partition.error_code = code
                     else:
                         answers.append((partition, code))
-        self._write(appends)
         for partition, promised in answers:
             how = await promised
             partition.error_code = _TO_TRANSACTION_COORDINATOR.get(how, how)
         return response
 
     def _end(
-        self, marker: EndTxnMarker, topic: str, index: int, appends: list[_Append]
+        self, marker: EndTxnMarker, topic: str, index: int
     ) -> ErrorCode | Awaitable[ErrorCode]:
         """Why the marker cannot be appended, or a promise of how it goes."""
         if min(marker.producer_id, marker.producer_epoch, marker.transaction_version) < 0:
@@ -142,46 +128,26 @@ class MarkersHere:
             partition = self._replicas.leader_of(topic, index)
             if topic == OFFSETS_TOPIC:
                 return asyncio.ensure_future(self._end_in_group(index, marker))
-            append = self._stage(partition, marker)
+            return self._stage(partition, marker)
         except ApiError as e:
             return e.code
         except StorageError:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        appends.append(append)
-        return append.code
 
-    def _stage(self, partition: Partition, marker: EndTxnMarker) -> _Append:
-        log = partition.log
+    def _stage(self, partition: Partition, marker: EndTxnMarker) -> Awaitable[ErrorCode]:
         if partition.under_min_isr:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        log.producers.check_marker(
+        partition.log.producers.check_marker(
             marker.producer_id,
             marker.producer_epoch,
             marker.coordinator_epoch,
             marker.transaction_version,
         )
         now_ms = self._clock.now_ms()
+        append = _Append()
         batch = marker_batch(marker, now_ms)
-        info = log.stage([batch], partition.leader_epoch, now_ms, AppendOrigin.COORDINATOR)
-        return _Append(partition, info.last_offset + 1)
-
-    def _write(self, appends: list[_Append]) -> None:
-        failed: dict[Partition, bool] = {}
-        for append in appends:
-            partition = append.partition
-            if partition not in failed:
-                try:
-                    partition.write_staged()
-                    failed[partition] = False
-                except (StorageError, InvariantBroken):
-                    failed[partition] = True
-            if failed[partition]:
-                append.partition_failed(partition, ErrorCode.KAFKA_STORAGE_ERROR, "")
-            elif partition.acknowledges(append.end_offset, ACKS_ALL):
-                append.partition_done()
-            else:
-                append.wait()
-        self._run_woken()
+        partition.stage(batch, now_ms, ACKS_ALL, append, AppendOrigin.COORDINATOR)
+        return append.code
 
 
 def _ordered(wanted: WritableTxnMarker) -> EndTxnMarker:

@@ -58,7 +58,9 @@ class Log:
         "_now_ms",
         "_roll_policy",
         "_staged",
+        "abandoned",
         "batches_unindexed",
+        "before_change",
         "bytes_in",
         "cleaning",
         "corrupt_reads",
@@ -119,6 +121,10 @@ class Log:
         """Set while compaction works on copies of the segments: retention leaves them alone."""
         self.stirred = False
         """Whether the duties will look at this log: see `changes`."""
+        self.before_change: Callable[[], None] | None = None
+        """The owner's way to write what is staged, before the log is changed otherwise."""
+        self.abandoned = False
+        """Whether what memory says of the log is not trusted any more (`abandon`)."""
         self._corruption = ""
         self._env = env
         self._now_ms = self.last_flush_ms = env.clock.now_ms()
@@ -211,7 +217,7 @@ class Log:
         `leader_epoch` is that of the leader who sent them: it cannot have later ones. They come
         where it lost its leadership, and cut and filled its log anew, while it was being read.
         """
-        self._expect_nothing_staged()
+        self._write_out()
         self._now_ms = now_ms = self._env.clock.now_ms()
         if self.health.failure is not None:
             self.health.admit(now_ms)
@@ -338,17 +344,28 @@ class Log:
     def _fail(self, error: Exception) -> StorageError:
         return self.health.fail(error, self._env.clock.now_ms())
 
-    def _expect_nothing_staged(self) -> None:
-        invariant(
-            not self._staged.batches and not self.writes,
-            f"{self.name}: what is staged must be written first",
-        )
+    def _write_out(self) -> None:
+        """Every other change of the log begins here: what is staged comes before it."""
+        if self._staged.batches or self.writes:
+            (self.before_change or self.write_staged)()
+            invariant(
+                not self._staged.batches and not self.writes, f"{self.name}: something stays staged"
+            )
+
+    def abandon(self, why: str) -> None:
+        """Take no more writes and drop what is staged: only a start can tell what the files hold.
+        Nothing of what memory says is written any more, not even when the log is closed.
+        """
+        self.abandoned = True
+        self.health.fail_for_good(why)
+        self.writes.fail(StorageError(why))
+        self._staged.clear(self.log_end_offset)
 
     # Rolling
 
     def roll(self) -> None:
         """Close the active segment and begin another one at the end of the log."""
-        self._expect_nothing_staged()
+        self._write_out()
         try:
             roll_at(self, self._env, self._roll_policy, self.log_end_offset, self._now_ms)
         except OSError as e:
@@ -471,7 +488,7 @@ class Log:
 
     def flush_begin(self) -> FlushTask:
         """Collect what has to be synced to make everything below the log end durable."""
-        self._expect_nothing_staged()
+        self._write_out()
         if self.health.for_good:
             raise StorageError(f"{self.name} cannot be flushed: {self.health.failure}")
         try:
@@ -505,7 +522,7 @@ class Log:
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything at or above `offset` (a batch that holds it goes as a whole)."""
-        self._expect_nothing_staged()
+        self._write_out()
         if offset < self.log_end_offset:
             self._cut(truncation.truncate_to, offset)
         else:
@@ -514,7 +531,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at `offset`."""
-        self._expect_nothing_staged()
+        self._write_out()
         self._cut(truncation.truncate_fully, offset)
 
     def _cut(self, how: Callable[[Log, LogEnvironment, int], int], offset: int) -> None:
@@ -559,7 +576,10 @@ class Log:
 
     def close_begin(self) -> FlushTask | None:
         """Write what has to be written; what has to be synced before `close_done`, if anything."""
-        self._expect_nothing_staged()
+        if self.abandoned:
+            self.release()
+            raise StorageError(f"{self.name} was abandoned: {self.failure}")
+        self._write_out()
         try:
             self.segments.active.on_become_inactive()
             for segment in self.segments:

@@ -3,7 +3,8 @@ ElectLeaders.
 
 A leader's request names the epochs it believes in. Those that are ahead of the image mean that
 this controller is not the newest one (NOT_CONTROLLER), those behind that the leader is not
-(FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION). Nobody joins an in-sync set who is fenced, shutting
+(FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION). A leader that leaves itself out of the set gives its
+leadership up: one of the others is elected. Nobody joins an in-sync set who is fenced, shutting
 down, or another incarnation than the one that fetched (INELIGIBLE_REPLICA).
 """
 
@@ -104,7 +105,8 @@ class PartitionControl:
             records[key] = record
             partition = changed(partition, record)
             if record.leader not in (NO_LEADER_CHANGE, broker_id):
-                # The change completed a reassignment, which took the leader away.
+                # The change completed a reassignment, which took the leader away, or the leader
+                # has left itself out.
                 return _refused(data, ErrorCode.NEW_LEADER_ELECTED)
         return ResponsePartitionData(
             partition_index=data.partition_index,
@@ -123,7 +125,7 @@ class PartitionControl:
         if (
             len(set(ids)) != len(ids)
             or not set(ids) <= set(partition.replicas)
-            or partition.leader not in ids
+            or not ids
             or state not in (RECOVERED, RECOVERING)
             or (state == RECOVERING and (len(ids) > 1 or partition.recovery_state == RECOVERED))
         ):

@@ -111,6 +111,7 @@ class Exchange:
             return
         self.answer = answer
         self.done = True
+        self.on_abandoned = self.on_followed = None  # no request may lie in a cycle
         connection = self.connection
         if connection.pending and connection.pending[0] is self:
             connection.drain()

@@ -130,12 +130,10 @@ class Compaction:
         Above it a gap between segments is a loss to recovery; compaction leaves gaps.
         """
         if compacted.recovery_point < end_offset:
-            self._broker.write_turn()
             compacted.flush()
         await asyncio.to_thread(self._broker.logs.checkpoint_task())
 
     def _swap_in(self, compacted: Log, result: CleanResult) -> None:
-        self._broker.write_turn()
         for group in result.groups:
             compacted.replace_segments([group.base_offset], list(group.replaces))
 

@@ -62,11 +62,8 @@ class Housekeeping:
 
     async def _retain(self) -> None:
         """Apply retention, a few logs at a time."""
-        steps = self._broker.logs.retention_steps(self._now_ms())
-        self._broker.write_turn()
-        for _ in steps:
+        for _ in self._broker.logs.retention_steps(self._now_ms()):
             await asyncio.sleep(0)
-            self._broker.write_turn()
 
     async def _flush_due(self) -> None:
         """Flush what `flush.ms` asks for, and closed segments, so that a recovery stays short."""

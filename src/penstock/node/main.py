@@ -20,7 +20,7 @@ import uvloop
 from penstock.base.errors import PenstockError
 from penstock.config.broker_config import BrokerConfig
 from penstock.node.descriptors import raise_limit
-from penstock.node.node import Node
+from penstock.node.node import Node, NodeFailed
 from penstock.node.pid_file import pid_file
 from penstock.observe.logs import set_up_logging
 
@@ -91,7 +91,10 @@ async def _serve(config: BrokerConfig) -> None:
         # One write, so that the line stays whole where stdout and stderr are the same terminal.
         sys.stdout.write(f"ready: kafka={node.kafka_address}{http} data={config.data_dir}\n")
         sys.stdout.flush()
-        await stop.wait()
+        await node.unless_failed(stop.wait())
+    except NodeFailed:
+        node.hurry()
+        raise
     finally:
         await node.stop()
 

@@ -87,13 +87,13 @@ def _open_logs(broker: Broker) -> Iterator[tuple[TopicPartition, Log]]:
 
 def _counters(broker: Broker, servers: list[Server]) -> Iterator[Reading]:
     for name, documentation, value in (
-        ("log_append_failures", "Appends that the disk refused.", broker.producer.append_failures),
+        ("log_append_failures", "Appends that the disk refused.", broker.appends.failures),
         (
             "log_corrupt_reads",
             "Reads that found stored bytes to be corrupt.",
-            broker.fetcher.corrupt_reads,
+            broker.reads.corrupt_reads,
         ),
-        ("cold_reads", "Fetches that had to wait for the disk.", broker.fetcher.cold_reads),
+        ("cold_reads", "Fetches that had to wait for the disk.", broker.reads.cold_reads),
         ("flush_rounds", "Rounds of group commit.", broker.flusher.rounds_total),
         ("fetch_sessions_evicted", "Fetch sessions evicted.", broker.fetch_sessions.evicted_total),
         (

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from penstock.api import handlers
-from penstock.api.dispatcher import EVERYTHING, WHILE_STARTING, Dispatcher
+from penstock.api.dispatcher import EVERYTHING, NOTHING, WHILE_STARTING, Dispatcher
 from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
 from penstock.base.errors import PenstockError
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, parse_uuid
@@ -87,8 +88,11 @@ class Node:
         self._compaction: Compaction | None = None
         self._housekeeping: Housekeeping | None = None
         self._lag_sampler: asyncio.Task[None] | None = None
+        self._dispatcher: Dispatcher | None = None
         self._grace_s = STOP_GRACE_S
         self._state = "starting"
+        self.failed: asyncio.Future[str] | None = None
+        """Done, with the reason, when the node cannot go on: whoever runs it has to stop it."""
         self.metrics: NodeMetrics | None = None
         self.kafka_address = ""
         self.http_address = ""
@@ -98,6 +102,7 @@ class Node:
     async def start(self) -> None:
         """Returns when clients are served."""
         config, clock, rng = self._config, self._clock, self._rng
+        self.failed = asyncio.get_running_loop().create_future()
         files = FileCache(self._files.segments, self._files.regions)
         env = LogEnvironment(files, clock=clock, rng=rng)
         env.producer_id_expiration_ms = config.producer_id_expiration_ms
@@ -115,7 +120,8 @@ class Node:
         broker = self._broker = Broker(
             self._settings, quorum, peers, logs, metrics.topics, metrics.requests.error, clock, rng
         )
-        dispatcher = Dispatcher(broker)
+        quorum.metadata.on_failed = self._fail
+        dispatcher = self._dispatcher = Dispatcher(broker)
         endpoints = self._bind(dispatcher, metrics)
         metrics.watch(broker, self._servers)
         for server in self._servers:
@@ -132,7 +138,7 @@ class Node:
             [e for e in endpoints if e.name == config.inter_broker_listener],
         )
         dispatcher.serves = WHILE_STARTING
-        await self._join(broker, endpoints, directory_id)
+        await self.unless_failed(self._join(broker, endpoints, directory_id))
         dispatcher.serves = EVERYTHING
         self._begin_duties(broker, metrics)
         log.info(
@@ -244,8 +250,9 @@ class Node:
 
     def health(self) -> Health:
         quorum = self._quorum
-        if quorum is not None and quorum.failure is not None and self._state != "stopping":
-            return Health(live=False, ready=False, reason=quorum.failure)
+        failure = None if quorum is None else quorum.failure or quorum.metadata.failure
+        if failure is not None and self._state != "stopping":
+            return Health(live=False, ready=False, reason=failure)
         ready = self._state == "serving" and not self._is_fenced()
         return Health(live=True, ready=ready, reason=self._reason())
 
@@ -265,6 +272,27 @@ class Node:
         if self._formation is not None and self._formation.waits_for:
             return self._formation.waits_for
         return self._state
+
+    def _fail(self, reason: str) -> None:
+        """Serve nobody any more: what this node would say may be wrong."""
+        assert self._dispatcher is not None
+        assert self.failed is not None
+        self._dispatcher.serves = NOTHING
+        if not self.failed.done():
+            self.failed.set_result(reason)
+
+    async def unless_failed(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Wait for `work`; `NodeFailed` if the node cannot go on before it is done."""
+        assert self.failed is not None
+        task = asyncio.ensure_future(work)
+        try:
+            both: list[asyncio.Future[Any]] = [task, self.failed]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if self.failed.done():
+                raise NodeFailed(self.failed.result())
+            await task
+        finally:
+            task.cancel()
 
     def hurry(self) -> None:
         """Stop without waiting for the controller or for clients."""
@@ -354,6 +382,10 @@ def clear_strays(broker: Broker) -> None:
         else:
             path = logs.set_aside(tp)
             log.warning("no topic claims the log %s: it is kept as %s; remove it by hand", tp, path)
+
+
+class NodeFailed(PenstockError):
+    """The node cannot go on."""
 
 
 class CannotListen(PenstockError):

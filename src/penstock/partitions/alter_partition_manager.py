@@ -43,11 +43,8 @@ class AlterPartitionManager:
         node_id: int,
         broker_epoch: Callable[[], int],
         call: Call,
-        run_woken: Callable[[], None],
     ) -> None:
-        """`run_woken` answers fetches that became answerable."""
         self._node_id = node_id
-        self._run_woken = run_woken
         self._broker_epoch = broker_epoch
         self._call = call
         self._loop = asyncio.get_running_loop()
@@ -149,7 +146,6 @@ class AlterPartitionManager:
             if answer is None:
                 answer = ResponsePartitionData(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
             self._take_answer(partition, change, answer)
-        self._run_woken()
 
     def _ask_again(self, partition: Partition, change: IsrChange) -> None:
         if partition.leader is not None and partition.leader.pending is change:
@@ -158,7 +154,6 @@ class AlterPartitionManager:
     def _look_again(self, partition: Partition) -> None:
         if not self._stopped:
             partition.look_around()
-            self._run_woken()
 
     def _take_answer(
         self, partition: Partition, change: IsrChange, answer: ResponsePartitionData

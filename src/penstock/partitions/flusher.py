@@ -9,28 +9,38 @@ costs one disk write for many requests. The event loop's thread owns the wishes;
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
-from penstock.base.errors import PenstockError, StorageError
+from penstock.base.errors import InvariantBroken, StorageError
 from penstock.log.flush import FlushTask
-from penstock.partitions.partition import Partition
+from penstock.log.log import Log
+
+
+class Flushable(Protocol):
+    """A partition, as the flusher sees it."""
+
+    log: Log
+
+    def flushed(self, offset: int) -> None:
+        """Everything below `offset` is durable."""
+
+    def flush_failed(self, message: str) -> None:
+        """The disk has refused."""
+
+    def stop(self, reason: str) -> None:
+        """An invariant is broken."""
 
 
 class Flusher:
-    def __init__(self, write_turn: Callable[[], None], run_woken: Callable[[], None]) -> None:
-        """`write_turn` writes what is staged, `run_woken` answers fetches that became
-        answerable.
-        """
-        self._write_turn = write_turn
-        self._run_woken = run_woken
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush")
-        self._wanted: dict[Partition, None] = {}
+        self._wanted: dict[Flushable, None] = {}
         self._rounds: asyncio.Task[None] | None = None
         self.rounds_total = 0
 
-    def request(self, partition: Partition) -> None:
+    def request(self, partition: Flushable) -> None:
         self._wanted[partition] = None
         if self._rounds is None:
             # The task begins after this loop turn, so that the whole turn's appends share a round.
@@ -44,14 +54,16 @@ class Flusher:
             self._rounds = None
 
     async def _round(self) -> None:
-        self._write_turn()
         wanted, self._wanted = self._wanted, {}
-        tasks: list[tuple[Partition, int, FlushTask]] = []
+        tasks: list[tuple[Flushable, int, FlushTask]] = []
         for partition in wanted:
             try:
+                # Has what is staged written before, so that it shares the round.
                 tasks.append((partition, partition.log.cuts, partition.log.flush_begin()))
-            except PenstockError as e:
+            except StorageError as e:
                 partition.flush_failed(str(e))
+            except InvariantBroken as e:
+                partition.stop(str(e))
         await self._loop.run_in_executor(self._pool, _run_all, [task for *_, task in tasks])
         self.rounds_total += 1
         for partition, cuts, task in tasks:
@@ -64,7 +76,8 @@ class Flusher:
                 partition.flushed(task.up_to_offset)
             except StorageError as e:
                 partition.flush_failed(str(e))
-        self._run_woken()
+            except InvariantBroken as e:
+                partition.stop(str(e))
 
     async def stop(self) -> None:
         """Finish what was asked for."""

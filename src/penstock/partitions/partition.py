@@ -6,48 +6,51 @@ Offsets, each never above the one before:
   while a flush that `flush.messages` demands is under way: then it stays until the fsync is done.
 * `high_watermark`: what lies below it is committed and may be read.
 
+Every append is staged (`stage`) and written with the others of its turn (`turns`); its waiter is
+told what became of it. Whatever else changes the log finds nothing staged: the log has this
+partition write it before (`Log.before_change`).
+
 A replica leads or follows, as the metadata says; `_TRANSITIONS` has what a change of leadership
 means. As the leader of several replicas it has a `Leader`, which decides what is committed; the
 only replica of a partition commits what is durable. As a follower it has a `Follower`, which a
-`ReplicaFetcher` asks what to do.
+`ReplicaFetcher` asks what to do. One that breaks an invariant is stopped for good (`stop`).
 
-Requests wait here in two ways: a Produce for its offsets to be durable (acks=1) or committed
-(acks=all), as a coordinator waits for its records, and a Fetch for the end of what it may read to
-move: the high watermark or the last stable offset for a consumer, the log's end for a follower.
-Owned by the event loop's thread.
+Knows no request, session or connection. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from penstock.base.errors import ApiError, ErrorCode, invariant
+from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError, invariant
 from penstock.base.ids import Uuid
 from penstock.config.log_config import LogConfig
-from penstock.log.log import Log
+from penstock.log.log import AppendInfo, Batch, Log
+from penstock.log.producer_state import AppendOrigin
+from penstock.log.verification import NOT_ASKED, VerificationGuard
 from penstock.log.write_beside import WriteBeside
 from penstock.metadata import image as metadata
+from penstock.metadata.records import NO_LEADER
 from penstock.observe.standard import TopicCounters
 from penstock.partitions.batch_validation import BatchRules
 from penstock.partitions.replica_environment import ReplicaEnvironment
-from penstock.partitions.waiting import AppendWaiter, AppendWaiters, DeletionWaiters
+from penstock.partitions.waiting import (
+    ACKS_ALL,
+    AppendWaiter,
+    AppendWaiters,
+    DeletionWaiters,
+    Readers,
+)
 from penstock.replica.divergence import end_of_epoch
 from penstock.replica.follower import Append, Follower
 from penstock.replica.leader import IsrChange, Leader
-from penstock.serving.fetch_session import CONSUMER, FetchPartition
 from penstock.wire.records import parse_header
-
-if TYPE_CHECKING:
-    from penstock.serving.fetch import FetchInFlight
 
 log = logging.getLogger("penstock.partitions")
 
-ACKS_ALL = -1
-NO_LEADER = -1
 MOVED = "another broker leads now"
 
 
@@ -62,17 +65,16 @@ _LEADER: Final = Role.LEADER  # for the hot path
 class Partition:
     __slots__ = (
         "_append_waiters",
-        "_deletion_waiters",
         "_env",
         "_remembered",
         "_stable",
-        "_undecided",
+        "_turns",
         "counters",
+        "deletions",
         "durable_offset",
         "flush_wanted",
         "flusher",
         "follower",
-        "follower_readers",
         "high_watermark",
         "index",
         "leader",
@@ -83,10 +85,10 @@ class Partition:
         "registration",
         "role",
         "rules",
+        "stopped",
         "topic",
         "topic_id",
         "under_min_isr",
-        "woken",
     )
 
     def __init__(
@@ -111,18 +113,13 @@ class Partition:
         self.counters = counters
         self._env = env
         self.flusher = env.flusher
-        self.woken = env.woken
+        self._turns = env.turns
         self.flush_wanted = False
-        self.readers: dict[FetchPartition, None] = {}
-        """Consumers' fetches, which are told when the high watermark moves, or where they read only
-        what is committed, the last stable offset.
-        """
-        self.follower_readers: dict[FetchPartition, None] = {}
-        """Followers' fetches, which are told when the log's end moves."""
-        self._append_waiters = AppendWaiters(self)
-        self._undecided = AppendWaiters(self)
-        """Producers that wait for what was appended under an earlier leadership of this node."""
-        self._deletion_waiters = DeletionWaiters()
+        self.stopped: str | None = None
+        """Why the replica was stopped, if it was."""
+        self.readers = Readers()
+        self._append_waiters = AppendWaiters()
+        self.deletions = DeletionWaiters()
         self.leader: Leader | None = None
         self.follower: Follower | None = None
         self.under_min_isr = False
@@ -130,8 +127,8 @@ class Partition:
         self.durable_offset = log.log_end_offset
         self.high_watermark = self._stable = log.log_start_offset
         self._remembered = high_watermark
-        """The high watermark of the last run. After a loss of power the log may hold what had been
-        cut off before, so it counts only if this replica leads before a leader has spoken.
+        """The high watermark of the last run: it counts only if this replica leads before a leader
+        has spoken, as after a loss of power the log may hold what had been cut off before.
         """
         self.registration = registration
         self.role = self._role_in(registration)
@@ -141,6 +138,7 @@ class Partition:
         self._count_in_sync()
         if self.role is Role.LEADER:
             self._advance()
+        log.before_change = self.write_staged
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index} {self.role.value}, epoch {self.leader_epoch}>"
@@ -174,6 +172,8 @@ class Partition:
         renewed = registration.leader_epoch > self.leader_epoch
         role = self._role_in(registration)
         invariant(renewed or role is self.role, f"{self!r} changes its role within a leader epoch")
+        if renewed:
+            self.write_staged()  # what was staged belongs to the leader epoch that ends
         self.registration = registration
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
@@ -250,8 +250,8 @@ class Partition:
         # What a producer waits for may be in the next leader's log. To say that this is not the
         # leader would tell it that nothing was written, and it might send the same messages in
         # other batches. So it waits for the fate of what it sent: committed after all, or cut.
-        self._append_waiters.hand_over(self._undecided)
-        self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
+        self._append_waiters.leadership_lost(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
+        self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
         self._begin_following()
         self.wake_all()
 
@@ -279,21 +279,73 @@ class Partition:
         self._count_in_sync()
         self.settle()
 
-    # -- after an append -----------------------------------------------------------------------
+    # -- appending -----------------------------------------------------------------------------
+
+    def stage(
+        self,
+        batch: Batch,
+        now_ms: int,
+        acks: int,
+        waiter: AppendWaiter,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = NOT_ASKED,
+    ) -> AppendInfo:
+        """Give a batch its offsets, and have it written with the others of this turn; `waiter` is
+        told of it then. ApiError or StorageError if it is refused: then nothing is staged.
+        """
+        info = self.log.stage([batch], self.leader_epoch, now_ms, origin, guard)
+        self._append_waiters.unwritten.append((info.last_offset + 1, acks, waiter))
+        self._turns.add(self, len(batch.data))
+        return info
 
     def write_staged(self) -> None:
-        """Write what was staged and move the offsets that follow; StorageError if the disk
-        refuses.
-        """
-        self.log.write_staged()
-        self.settle()
+        """Write what is staged, after what is being written, and tell those who staged it."""
+        try:
+            self.log.write_staged()
+        except StorageError as e:
+            self._not_written(e)
+        except InvariantBroken as e:
+            self.stop(str(e))
+        else:
+            self._written()
+
+    def begin_write(self) -> WriteBeside | None:
+        """Begin to write what is staged, if that is worth a worker; else write it."""
+        try:
+            write = self.log.begin_write()
+        except StorageError as e:
+            self._not_written(e)
+            return None
+        if write is None:
+            self.write_staged()
+        return write
 
     def end_write(self, write: WriteBeside) -> None:
-        """Likewise for what another thread has written (`Log.begin_write`)."""
-        self.log.end_write(write)
-        self.settle()
+        """Take up what a worker has written, waiting for it if need be."""
+        try:
+            self.log.end_write(write)
+        except StorageError as e:
+            self._not_written(e)
+        except InvariantBroken as e:
+            self.stop(str(e))
+        else:
+            self._written()
+
+    def _written(self) -> None:
+        """The log has grown: move the offsets that follow, and tell those who staged it."""
+        if self.stopped is None:
+            self.settle()
+            self._append_waiters.written(self.log.log_end_offset, self.acknowledges)
+
+    def _not_written(self, error: StorageError) -> None:
+        """The disk has refused: nothing of what was staged is in the log."""
+        if self._append_waiters.unwritten:
+            self._env.on_append_failed(self, error)
+        self._written()  # a duplicate of what is in the log is not concerned
+        self._append_waiters.not_written(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def settle(self) -> None:
+        """Move the offsets that follow from what is in the log."""
         log = self.log
         if log.unflushed_messages >= log.config.flush_messages:
             self.flush_wanted = True
@@ -304,10 +356,7 @@ class Partition:
         if self.role is _LEADER:
             self._advance()
             return
-        if self._append_waiters:
-            self._append_waiters.acknowledge(self.acknowledges)
-        if self._undecided:
-            self._undecided.acknowledge(self.acknowledges)
+        self._append_waiters.acknowledge(self.acknowledges)
 
     def flushed(self, offset: int) -> None:
         """The flusher has made everything below `offset` durable."""
@@ -316,13 +365,11 @@ class Partition:
         self.settle()
 
     def flush_failed(self, message: str) -> None:
-        """The disk refused to keep what was written: those who wait for it are told.
-
-        After a failed fsync nobody knows what the disk has: nothing more becomes durable here.
+        """The disk refused to keep what was written. Nobody knows what it has: nothing more becomes
+        durable here.
         """
         self.flush_wanted = self.log.health.for_good
         self._fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR, message)
-        self._undecided.fail(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def _advance(self) -> None:
         leader = self.leader
@@ -331,13 +378,13 @@ class Partition:
             now_ms = self._env.clock.now_ms()
             if end != leader.end_offset:
                 leader.appended(end, now_ms)
-                self._tell(self.follower_readers)
+                if self.readers.followers:
+                    self.readers.log_grew(self.log.bytes_in)
             if leader.advance(self.durable_offset, now_ms):
                 self._commit(leader.high_watermark)
         elif self.durable_offset > self.high_watermark:
             self._commit(self.durable_offset)
-        if self._append_waiters:
-            self._append_waiters.acknowledge(self.acknowledges)
+        self._append_waiters.acknowledge(self.acknowledges)
 
     def _commit(self, high_watermark: int) -> None:
         lagged = self._stable < self.high_watermark
@@ -350,40 +397,19 @@ class Partition:
             if producers.ongoing or producers.unreplicated
             else high_watermark
         )
-        if self._undecided:
-            self._undecided.acknowledge(self.acknowledges)
-        if self.readers:
-            if stable == was:
-                self._tell(self._uncommitted_readers())
-            else:
-                self._tell(self.readers, uncounted=lagged)
-        if self.follower_readers:
+        if self.role is not _LEADER:
+            self._append_waiters.acknowledge(self.acknowledges)
+        readers = self.readers
+        if readers.consumers:
+            readers.committed(log_.bytes_in, stable_moved=stable != was, released=lagged)
+        if readers.followers:
             # Told with the next answer: a follower is woken for it only if consumers read there,
             # or if it may have led what is now committed, and producers wait for its word.
             leader = self.leader
             prompt = self.prompts_followers or (
                 leader is not None and high_watermark <= leader.epoch_start_offset
             )
-            for reader in list(self.follower_readers):
-                fetch = reader.touch()
-                if prompt and fetch is not None:
-                    fetch.overdue = True
-                    self.woken[fetch] = None
-
-    def _uncommitted_readers(self) -> list[FetchPartition]:
-        """Those who see what open transactions hold back: only they can read more than before."""
-        return [r for r in self.readers if r.session is None or not r.session.read_committed]
-
-    def _tell(self, readers: Iterable[FetchPartition], *, uncounted: bool = False) -> None:
-        """`uncounted`: more may have become readable than has come in."""
-        bytes_in = self.log.bytes_in
-        for reader in list(readers):
-            fetch = reader.touch()
-            if fetch is not None:
-                fetch.came += bytes_in - reader.seen_bytes
-                fetch.uncounted |= uncounted
-                self.woken[fetch] = None
-            reader.seen_bytes = bytes_in
+            readers.tell_followers(log_.bytes_in, prompt=prompt)
 
     # -- leading -------------------------------------------------------------------------------
 
@@ -397,8 +423,8 @@ class Partition:
         self._want(leader.expand(broker_id))
         if moved:
             self._advance()
-        if self._deletion_waiters:
-            self._deletion_waiters.reached(self.low_watermark)
+        if self.deletions:
+            self.deletions.reached(self.low_watermark)
 
     def check_replica(self, broker_id: int) -> None:
         """Refuse a follower that the metadata here does not know as one (yet)."""
@@ -437,8 +463,7 @@ class Partition:
             return
         name, before, after = f"{self.topic}-{self.index}", self.leader.isr, change.members
         log.info("in-sync replicas of %s are to change from %s to %s", name, before, after)
-        if self._env.submit_isr is not None:
-            self._env.submit_isr(self, change)
+        self._env.submit_isr(self, change)
 
     def isr_altered(
         self, change: IsrChange, isr: list[int], leader_epoch: int, partition_epoch: int
@@ -467,11 +492,10 @@ class Partition:
         start = self.log.log_start_offset
         return start if self.leader is None else min(start, self.leader.low_watermark)
 
-    def wait_for_deletion(self, offset: int) -> asyncio.Future[None]:
-        """Done when every live replica has moved its log start to `offset`."""
-        done = self._deletion_waiters.add(offset)
-        self._deletion_waiters.reached(self.low_watermark)
-        return done
+    def delete_records(self, offset: int) -> None:
+        """Move the log start to `offset`; StorageError if the disk refuses."""
+        self.log.delete_records(offset)
+        self.wake_all()
 
     # -- following a leader --------------------------------------------------------------------
 
@@ -490,8 +514,7 @@ class Partition:
             self._commit(committed)
         start = min(step.log_start_offset, self.high_watermark)
         if start > log_.log_start_offset:
-            log_.delete_records(start)
-            self.wake_all()
+            self.delete_records(start)
 
     def _make_room_for(self, records: memoryview) -> None:
         """An empty log may have to begin below the leader's start, which can lie in a batch."""
@@ -506,7 +529,7 @@ class Partition:
     def start_anew(self, offset: int) -> None:
         """Drop everything and begin at `offset`."""
         self.log.truncate_fully_and_start_at(offset)
-        self._undecided.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
+        self._append_waiters.give_up_undecided(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
         self._cut()
 
     def _cut(self) -> None:
@@ -515,8 +538,7 @@ class Partition:
         self.high_watermark = max(min(self.high_watermark, end), self.log.log_start_offset)
         self.log.update_high_watermark(self.high_watermark)
         self._stable = min(self._stable, self.high_watermark)
-        for waiters in (self._append_waiters, self._undecided):
-            waiters.fail_beyond(end, ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
+        self._append_waiters.cut(end, ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
         self.wake_all()
 
     # -- waiting -------------------------------------------------------------------------------
@@ -526,48 +548,44 @@ class Partition:
         return end_offset <= reached
 
     def wait_for(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
-        # What was staged before leadership was lost may be written after it.
-        late = self.role is Role.FOLLOWER and waiter.outlives_leadership
-        (self._undecided if late else self._append_waiters).add(end_offset, acks, waiter)
+        """Have `waiter` told when what lies below `end_offset` is durable or committed."""
+        self._append_waiters.add(end_offset, acks, waiter)
 
-    def close(self, code: ErrorCode, message: str) -> None:
-        """The partition leaves this node: nobody may go on waiting for it."""
-        self._fail_waiters(code, message)
-        self._undecided.fail(code, message)
-        self.wake_all()
-        for readers in (self.readers, self.follower_readers):
-            for reader in list(readers):
-                reader.detach()
+    def wake_all(self) -> None:
+        """Something other than new data has happened, which all readers have to hear of."""
+        self.readers.changed(self.log.bytes_in)
 
     def _fail_waiters(self, code: ErrorCode, message: str) -> None:
         self._append_waiters.fail(code, message)
-        self._deletion_waiters.fail(code, message)
+        self._append_waiters.give_up_undecided(code, message)
+        self.deletions.fail(code, message)
 
-    def watchers_for(self, wanted: FetchPartition) -> dict[FetchPartition, None]:
-        """Where `wanted` has its place among those who are told of changes."""
-        session = wanted.session
-        if session is None or session.replica_id == CONSUMER:
-            return self.readers
-        return self.follower_readers
+    # -- the end -------------------------------------------------------------------------------
 
-    @property
-    def fetch_waiters(self) -> list[FetchInFlight]:
-        """The fetches that wait for this partition."""
-        return [
-            reader.session.parked
-            for readers in (self.readers, self.follower_readers)
-            for reader in readers
-            if reader.session is not None and reader.session.parked is not None
-        ]
+    def close(self, code: ErrorCode, message: str) -> None:
+        """The partition leaves this node: nobody may go on waiting for it."""
+        self.write_staged()
+        self._dismiss(code, message)
 
-    def wake_all(self) -> None:
-        """Something other than new data has happened: every waiting Fetch is to be answered."""
-        for readers in (self.readers, self.follower_readers):
-            for reader in list(readers):
-                fetch = reader.touch()
-                if fetch is not None:
-                    fetch.overdue = True
-                    self.woken[fetch] = None
+    def stop(self, reason: str) -> None:
+        """An invariant is broken: what memory says of this replica is not trusted any more. For
+        good: only a start reads the log anew.
+        """
+        if self.stopped is not None:
+            return
+        self.stopped = reason
+        log.critical("%r stops: %s", self, reason, stack_info=True)
+        self.log.abandon(reason)
+        message = f"the replica was stopped: {reason}"
+        self._append_waiters.not_written(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        self._dismiss(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        self._env.on_stopped(self)
+
+    def _dismiss(self, code: ErrorCode, message: str) -> None:
+        self.log.before_change = None
+        self._fail_waiters(code, message)
+        self.wake_all()
+        self.readers.dismiss()
 
 
 _BEGIN: Final[dict[Role, Callable[[Partition], None]]] = {

@@ -1,18 +1,23 @@
-"""What all replicas of a node share; made by the broker."""
+"""What all replicas of a node share; made where the node is put together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.base.clock import Clock
+from penstock.base.errors import StorageError
+from penstock.partitions.flusher import Flusher
+from penstock.partitions.turns import Turns
 from penstock.replica.leader import Brokers, IsrChange
 
 if TYPE_CHECKING:
-    from penstock.partitions.flusher import Flusher
     from penstock.partitions.partition import Partition
-    from penstock.serving.fetch import FetchInFlight
+
+
+def _nobody(*_: object) -> None:
+    """Until somebody wants to know."""
 
 
 @dataclass(slots=True)
@@ -22,12 +27,15 @@ class ReplicaEnvironment:
     node_id: int
     brokers: Brokers
     clock: Clock
+    turns: Turns
     flusher: Flusher
     lag_time_max_ms: Callable[[], int]
     backoff_max_ms: Callable[[], int]
     follower_reads: bool
     """Whether consumers may be sent to followers."""
-    woken: dict[FetchInFlight, None] = field(default_factory=dict)
-    """The fetches that may have become answerable in this turn."""
-    submit_isr: Callable[[Partition, IsrChange], None] | None = None
+    submit_isr: Callable[[Partition, IsrChange], None] = _nobody
     """Takes a wanted change of the ISR to the controller."""
+    on_append_failed: Callable[[Partition, StorageError], None] = _nobody
+    """The disk has refused what producers and coordinators had staged."""
+    on_stopped: Callable[[Partition], None] = _nobody
+    """A replica has been stopped: nobody may find it any more."""

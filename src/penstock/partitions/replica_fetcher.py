@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 from penstock.base.errors import (
     CorruptRecord,
     ErrorCode,
-    PenstockError,
+    InvariantBroken,
     StorageError,
 )
 from penstock.base.ids import Uuid
@@ -34,6 +34,7 @@ from penstock.partitions.leader_offsets import ask_offsets
 from penstock.partitions.metadata_brokers import MetadataBrokers
 from penstock.partitions.partition import Partition
 from penstock.partitions.replication_quota import ReplicationQuota
+from penstock.partitions.waiting import ACKS_LEADER
 from penstock.peers.connection import PeerConnection
 from penstock.peers.errors import PeerError
 from penstock.peers.peers import Channel, Peers
@@ -71,8 +72,6 @@ class FetcherEnvironment:
     brokers: MetadataBrokers
     quota: ReplicationQuota
     config: Callable[[], BrokerConfig]
-    run_woken: Callable[[], None]
-    """Answers consumers for whom something has become readable."""
 
 
 class _Followed(NamedTuple):
@@ -250,9 +249,7 @@ class ReplicaFetcher:
                     turn_bytes += len(data.records)
                     if turn_bytes > TURN_BYTES_MAX:
                         turn_bytes = 0
-                        self._env.run_woken()
                         await asyncio.sleep(0)
-        self._env.run_woken()
         if out_of_range:
             await self._find_range(connection, out_of_range)
 
@@ -285,10 +282,9 @@ class ReplicaFetcher:
             self._alarm.raised(f"{key}", f"{partition!r} cannot take what its leader sent: {e}")
             step = follower.failed(ErrorCode.KAFKA_STORAGE_ERROR)
             self._pause(key, STORAGE_PAUSE_S)
-        except PenstockError:
-            log.critical("%r no longer follows its leader", partition, exc_info=True)
+        except InvariantBroken as e:
+            partition.stop(str(e))
             step = AwaitMetadata()
-            self._pause(key, None)
         return step
 
     def _carry_out(
@@ -356,12 +352,15 @@ class _Durability:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._left = len(partitions)
         for partition in partitions:
-            partition.wait_for(partition.log.log_end_offset, 1, self)
+            partition.wait_for(partition.log.log_end_offset, ACKS_LEADER, self)
 
-    def partition_done(self) -> None:
+    def waits(self) -> None:
+        """It does so from the start."""
+
+    def appended(self) -> None:
         self._left -= 1
         if not self._left and not self.done.done():
             self.done.set_result(None)
 
-    def partition_failed(self, partition: Partition, code: ErrorCode, message: str) -> None:
-        self.partition_done()
+    def failed(self, code: ErrorCode, message: str) -> None:
+        self.appended()

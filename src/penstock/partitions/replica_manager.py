@@ -15,10 +15,17 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
-from penstock.base.errors import ApiError, ErrorCode, PenstockError, StorageError, invariant
-from penstock.base.ids import TopicPartition, Uuid
+from penstock.base.errors import (
+    ApiError,
+    ErrorCode,
+    InvariantBroken,
+    PenstockError,
+    StorageError,
+    invariant,
+)
+from penstock.base.ids import TopicKey, TopicPartition, Uuid
 from penstock.config.log_config import LogConfig
 from penstock.log.manager import LogManager
 from penstock.metadata import image as metadata
@@ -31,15 +38,18 @@ from penstock.partitions.high_watermarks import HighWatermarks
 from penstock.partitions.partition import Partition, Role
 from penstock.partitions.replica_environment import ReplicaEnvironment
 from penstock.replica.leader import IsrChange
-from penstock.wire.produce_codec import TopicKey
-
-if TYPE_CHECKING:
-    from penstock.serving.fetch import FetchInFlight
 
 log = logging.getLogger("penstock.partitions")
 
 LOOKS_PER_STEP = 256
 """Replicas that a step of `look_around` looks at: about a millisecond."""
+
+
+class Stopped(NamedTuple):
+    """A replica that was stopped, and why."""
+
+    topic_partition: TopicPartition
+    reason: str
 
 
 class ReplicaListener(Protocol):
@@ -50,6 +60,9 @@ class ReplicaListener(Protocol):
 
     def on_gone(self, partition: Partition) -> None:
         """A replica is no longer this node's."""
+
+    def on_stopped(self, partition: Partition) -> None:
+        """A replica was stopped; if it leads, somebody else should."""
 
     def on_to_open(self) -> None:
         """There is something for `open_next` to do."""
@@ -85,7 +98,9 @@ class ReplicaManager:
         self._to_open: OrderedDict[tuple[Uuid, int], None] = OrderedDict()
         self._refused: dict[tuple[Uuid, int], None] = {}
         self._started = False
-        self.woken: dict[FetchInFlight, None] = env.woken
+        self.stopped: dict[tuple[Uuid, int], Stopped] = {}
+        """Replicas that broke an invariant; they are not opened again in this run."""
+        env.on_stopped = self._on_stopped
         self._listener: ReplicaListener | None = None
 
     # -- finding -------------------------------------------------------------------------------
@@ -145,6 +160,10 @@ class ReplicaManager:
             )
         return image, image.partitions[index]
 
+    def registered(self, partition: Partition) -> metadata.Partition | None:
+        """What the metadata says of a replica's partition now; None when it is gone."""
+        return self._image.partition(partition.topic_id, partition.index)
+
     # -- opening -------------------------------------------------------------------------------
 
     def _open_leader(self, topic: TopicKey, index: int) -> Partition:
@@ -152,6 +171,11 @@ class ReplicaManager:
         # Before the start is done, what the metadata says of this node is about its last run.
         if registration.leader != self._node_id or not self._started:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        stopped = self.stopped.get((image.id, index))
+        if stopped is not None:
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the replica was stopped: {stopped.reason}"
+            )
         try:
             return self._open(image, index, registration)
         except StorageError as e:
@@ -213,8 +237,13 @@ class ReplicaManager:
                     self._delete(tp)
 
     def _want_open(self, topic: Topic, index: int, registration: metadata.Partition) -> None:
-        if len(registration.replicas) > 1 and index not in self._hosted.get(topic.id, {}):
-            self._to_open[topic.id, index] = None
+        key = (topic.id, index)
+        if (
+            len(registration.replicas) > 1
+            and index not in self._hosted.get(topic.id, {})
+            and key not in self.stopped
+        ):
+            self._to_open[key] = None
             self._notify_to_open()
 
     def open_next(self) -> bool:
@@ -252,7 +281,7 @@ class ReplicaManager:
         partition = self._hosted.get(topic_id, {}).get(index)
         if self._node_id not in registration.replicas:
             if partition is not None or self._started:
-                self._stop(topic, index)
+                self._leave(topic, index)
         elif partition is None:
             if self._started:
                 self._want_open(topic, index, registration)
@@ -260,13 +289,13 @@ class ReplicaManager:
             try:
                 if partition.follow(registration):
                     self._place(partition)
-            except PenstockError:
-                log.critical("%r stops: it cannot follow the metadata", partition, exc_info=True)
-                self._close(partition, ErrorCode.KAFKA_STORAGE_ERROR, "the replica has failed")
+            except PenstockError as e:
+                partition.stop(f"it cannot follow the metadata: {e}")
 
-    def _stop(self, topic: Topic, index: int) -> None:
+    def _leave(self, topic: Topic, index: int) -> None:
         """The replica was moved to another node."""
         self._to_open.pop((topic.id, index), None)
+        self.stopped.pop((topic.id, index), None)
         partition = self._hosted.get(topic.id, {}).get(index)
         if partition is not None:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -274,12 +303,23 @@ class ReplicaManager:
         self._delete(TopicPartition(topic.name, index))
 
     def _close(self, partition: Partition, code: ErrorCode, message: str) -> None:
-        """Have nobody find the replica any more."""
-        self._led.get(partition.topic_id, {}).pop(partition.index, None)
-        self._hosted.get(partition.topic_id, {}).pop(partition.index, None)
+        self._forget(partition)
         partition.close(code, message)
         if self._listener is not None:
             self._listener.on_gone(partition)
+
+    def _on_stopped(self, partition: Partition) -> None:
+        self._forget(partition)
+        tp = TopicPartition(partition.topic, partition.index)
+        stopped = Stopped(tp, partition.stopped or "")
+        self.stopped[partition.topic_id, partition.index] = stopped
+        if self._listener is not None:
+            self._listener.on_stopped(partition)
+
+    def _forget(self, partition: Partition) -> None:
+        """Have nobody find the replica any more."""
+        self._led.get(partition.topic_id, {}).pop(partition.index, None)
+        self._hosted.get(partition.topic_id, {}).pop(partition.index, None)
 
     def reconfigure_all(self) -> None:
         """The node's own defaults have changed: every open log takes them up."""
@@ -306,6 +346,7 @@ class ReplicaManager:
             partitions.pop(topic.id, None)
         for index in range(len(topic.partitions)):
             self._to_open.pop((topic.id, index), None)
+            self.stopped.pop((topic.id, index), None)
             self._delete(TopicPartition(topic.name, index))
         self._topic_metrics.remove(topic.name)
 
@@ -351,7 +392,10 @@ class ReplicaManager:
     def _steps(self) -> Iterator[None]:
         for number, partition in enumerate(list(self.open_partitions()), 1):
             if self.hosted(partition.log.topic_partition) is partition:
-                partition.look_around()
+                try:
+                    partition.look_around()
+                except InvariantBroken as e:
+                    partition.stop(str(e))
             if number % LOOKS_PER_STEP == 0:
                 yield
 

@@ -16,6 +16,7 @@ from penstock.partitions.alter_partition_manager import AlterPartitionManager, C
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_fetcher import FetcherEnvironment, ReplicaFetcher
 from penstock.partitions.replica_manager import ReplicaManager
+from penstock.partitions.resigning import Resignations
 
 log = logging.getLogger("penstock.partitions")
 
@@ -28,8 +29,9 @@ class Replication:
         """`call` sends a request to the active controller."""
         self._replicas = replicas
         self._env = env
-        self.isr_changes = AlterPartitionManager(
-            env.node_id, self._broker_epoch, call, env.run_woken
+        self.isr_changes = AlterPartitionManager(env.node_id, self._broker_epoch, call)
+        self._resignations = Resignations(
+            env.node_id, self._broker_epoch, call, replicas.registered
         )
         self._loop = asyncio.get_running_loop()
         self._fetchers: dict[int, ReplicaFetcher] = {}
@@ -61,6 +63,7 @@ class Replication:
         await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
         await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
         await self.isr_changes.stop()
+        await self._resignations.stop()
         try:
             await self.checkpoint()
         except StorageError as e:
@@ -90,6 +93,10 @@ class Replication:
             task = self._loop.create_task(fetcher.stop())
             self._stopping.append(task)
             task.add_done_callback(self._stopping.remove)
+
+    def on_stopped(self, partition: Partition) -> None:
+        self.on_gone(partition)
+        self._resignations.begin(partition)
 
     def on_to_open(self) -> None:
         if self._opening is None:
@@ -132,9 +139,7 @@ class Replication:
 
     async def _look(self, steps: Iterator[None]) -> None:
         for _ in steps:
-            self._env.run_woken()
             await asyncio.sleep(0)
-        self._env.run_woken()
 
     async def checkpoint(self) -> None:
         """Write the high watermarks down; one write at a time, also when its duty was cancelled."""

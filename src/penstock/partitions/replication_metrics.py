@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from penstock.metadata.records import NO_LEADER
 from penstock.observe.metrics import Reading, Registry, Sample
-from penstock.partitions.partition import NO_LEADER, Role
+from penstock.partitions.partition import Role
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication import Replication
 
@@ -21,6 +22,9 @@ _GAUGES = {
         "Partitions led here with fewer replicas in sync than min.insync.replicas."
     ),
     "penstock_offline_partitions": "Partitions with a replica here that have no leader.",
+    "penstock_stopped_partitions": (
+        "Replicas on this node that broke an invariant and serve nobody until it is started anew."
+    ),
     "penstock_replica_lag_max_messages": (
         "Messages that the follower on this node which is furthest behind has still to fetch."
     ),
@@ -56,7 +60,8 @@ class ReplicationMetrics:
                 offline += 1
         replication = self._replication()
         max_lag = 0 if replication is None else replication.max_lag
-        values = (led, under_replicated, under_min_isr, offline, max_lag)
+        stopped = len(self._replicas.stopped)
+        values = (led, under_replicated, under_min_isr, offline, stopped, max_lag)
         for (name, documentation), value in zip(_GAUGES.items(), values, strict=True):
             yield Reading(name, documentation, "gauge", [Sample(name, {}, value)])
         changes = (0, 0, 0) if replication is None else replication.isr_changes.totals

@@ -1,5 +1,11 @@
-"""Who waits at a partition: for appended records to be durable or committed, and for deleted
-records to be gone everywhere. Owned by the event loop's thread.
+"""Who waits at a partition, as the partition sees them.
+
+* An `AppendWaiter` waits for what it has staged to be written, and then durable or committed.
+* A `ReadWaiter` is registered to be told when there may be more to read.
+* A deletion waits for the log start of every live replica.
+
+A waiter decides nothing for the partition, and the partition knows nothing of who waits. A waiter
+may stage, register or leave while it is called. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -7,76 +13,190 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from penstock.base.errors import ApiError, ErrorCode
 
-if TYPE_CHECKING:
-    from penstock.partitions.partition import Partition
-
 
 class AppendWaiter(Protocol):
-    """Who waits for appended records to be durable or committed."""
+    """Waits for one staged batch. Exactly one of `appended` and `failed` is called, once."""
 
     @property
     def outlives_leadership(self) -> bool:
         """Whether the wait goes on when another broker leads."""
 
-    def partition_done(self) -> None:
-        """They are."""
+    def waits(self) -> None:
+        """The batch is written, but not yet durable or committed as its acks ask."""
 
-    def partition_failed(self, partition: Partition, code: ErrorCode, message: str) -> None:
-        """They never will be, as far as this node knows."""
+    def appended(self) -> None:
+        """The batch is what its acks ask for."""
+
+    def failed(self, code: ErrorCode, message: str) -> None:
+        """The batch was not written, or will not be committed as far as this node knows."""
+
+
+ACKS_NONE: Final = 0
+ACKS_LEADER: Final = 1
+ACKS_ALL: Final = -1
+
+Entry: TypeAlias = tuple[int, int, AppendWaiter]
+"""The offset after the batch, the acks asked for, and who waits."""
 
 
 class AppendWaiters:
-    """Those who wait, in the order of their offsets."""
+    """Those who have appended to a partition, until their batches are what their acks ask for."""
 
-    __slots__ = ("_partition", "_waiting")
+    __slots__ = ("_undecided", "_waiting", "unwritten")
 
-    def __init__(self, partition: Partition) -> None:
-        self._partition = partition
-        self._waiting: deque[tuple[int, int, AppendWaiter]] = deque()
+    def __init__(self) -> None:
+        self.unwritten: deque[Entry] = deque()
+        """They have staged what is not written yet."""
+        self._waiting: deque[Entry] = deque()
+        """They wait for written batches to be durable or committed, in the order of offsets."""
+        self._undecided: deque[Entry] = deque()
+        """Likewise, for what was appended under an earlier leadership of this node."""
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    def written(self, end: int, acknowledges: Callable[[int, int], bool]) -> None:
+        """What was staged is in the log up to `end`: tell those who staged it."""
+        unwritten = self.unwritten
+        while unwritten and unwritten[0][0] <= end:
+            entry = unwritten.popleft()
+            if entry[1] == ACKS_NONE or acknowledges(entry[0], entry[1]):
+                entry[2].appended()
+            else:
+                self.add(*entry)
+                entry[2].waits()
+
+    def not_written(self, code: ErrorCode, message: str) -> None:
+        """What was staged will not be written."""
+        unwritten, self.unwritten = self.unwritten, deque()
+        for entry in unwritten:
+            entry[2].failed(code, message)
 
     def add(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
-        waiting = self._waiting
-        place = len(waiting)
-        # A batch that was sent again waits for the offset of the first, below that of later ones.
-        while place and waiting[place - 1][0] > end_offset:
-            place -= 1
-        waiting.insert(place, (end_offset, acks, waiter))
+        _insert(self._waiting, (end_offset, acks, waiter))
 
     def acknowledge(self, acknowledges: Callable[[int, int], bool]) -> None:
-        """Tell those whose offsets have been reached; the first who must wait on holds up the
+        """Tell those whose offsets have been reached; the first that must wait on holds up the
         rest.
         """
-        waiting = self._waiting
-        while waiting and acknowledges(waiting[0][0], waiting[0][1]):
-            waiting.popleft()[2].partition_done()
+        for waiting in (self._waiting, self._undecided):
+            while waiting and acknowledges(waiting[0][0], waiting[0][1]):
+                waiting.popleft()[2].appended()
 
-    def hand_over(self, undecided: AppendWaiters) -> None:
-        """Leadership is lost: move those who wait on for its outcome."""
+    def leadership_lost(self, code: ErrorCode, message: str) -> None:
+        """Fail those whose wait does not go on under another leader."""
         waiting, self._waiting = self._waiting, deque()
         for entry in waiting:
-            (undecided if entry[2].outlives_leadership else self).add(*entry)
+            if entry[2].outlives_leadership:
+                _insert(self._undecided, entry)
+            else:
+                entry[2].failed(code, message)
 
-    def fail_beyond(self, end_offset: int, code: ErrorCode, message: str) -> None:
+    def cut(self, end_offset: int, code: ErrorCode, message: str) -> None:
         """The log was cut back: tell those who wait for what is gone."""
-        waiting = self._waiting
-        while waiting and waiting[-1][0] > end_offset:
-            waiting.pop()[2].partition_failed(self._partition, code, message)
+        for waiting in (self._waiting, self._undecided):
+            while waiting and waiting[-1][0] > end_offset:
+                waiting.pop()[2].failed(code, message)
+
+    def give_up_undecided(self, code: ErrorCode, message: str) -> None:
+        undecided, self._undecided = self._undecided, deque()
+        for entry in undecided:
+            entry[2].failed(code, message)
 
     def fail(self, code: ErrorCode, message: str, acks: int | None = None) -> None:
-        """Tell all, or all who asked for `acks`, that they wait in vain."""
+        """Tell all of this leadership, or all who asked for `acks`, that they wait in vain."""
         waiting, self._waiting = self._waiting, deque()
         for entry in waiting:
             if acks is None or entry[1] == acks:
-                entry[2].partition_failed(self._partition, code, message)
+                entry[2].failed(code, message)
             else:
                 self._waiting.append(entry)
+
+
+def _insert(waiting: deque[Entry], entry: Entry) -> None:
+    place = len(waiting)
+    # A batch that was sent again waits for the offset of the first, below that of later ones.
+    while place and waiting[place - 1][0] > entry[0]:
+        place -= 1
+    waiting.insert(place, entry)
+
+
+MOVED: Final = 0
+"""The end of what the reader may read has moved, by what has come in."""
+RELEASED: Final = 1
+"""Likewise, and a transaction has ended: older records may have become readable with it."""
+COMMITTED: Final = 2
+"""For a follower: the high watermark has moved. The next answer says so; none is made for it."""
+CHANGED: Final = 3
+"""Something else has happened, which the reader has to hear of now."""
+
+
+class ReadWaiter(Protocol):
+    """A reader that is registered at a partition."""
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether open transactions bound what it reads."""
+
+    def moved(self, bytes_in: int, why: int) -> None:
+        """`bytes_in` is the partition's count of bytes that were ever appended; `why` is `MOVED`,
+        `RELEASED`, `COMMITTED` or `CHANGED`.
+        """
+
+    def left(self) -> None:
+        """The partition leaves this node: the reader is no longer registered."""
+
+
+class Readers:
+    """The readers that are registered at a partition."""
+
+    __slots__ = ("consumers", "followers")
+
+    def __init__(self) -> None:
+        self.consumers: dict[ReadWaiter, None] = {}
+        """Told when the high watermark moves; if they read only what is committed, when the last
+        stable offset does.
+        """
+        self.followers: dict[ReadWaiter, None] = {}
+        """Told when the log's end moves."""
+
+    def add(self, reader: ReadWaiter, *, follower: bool) -> None:
+        (self.followers if follower else self.consumers)[reader] = None
+
+    def remove(self, reader: ReadWaiter) -> None:
+        self.consumers.pop(reader, None)
+        self.followers.pop(reader, None)
+
+    def log_grew(self, bytes_in: int) -> None:
+        for reader in list(self.followers):
+            reader.moved(bytes_in, MOVED)
+
+    def committed(self, bytes_in: int, *, stable_moved: bool, released: bool) -> None:
+        """The high watermark has moved, and with it perhaps the last stable offset."""
+        why = RELEASED if released and stable_moved else MOVED
+        for reader in list(self.consumers):
+            # Those who read only what is committed may read no more than before.
+            if stable_moved or not reader.read_committed:
+                reader.moved(bytes_in, why)
+
+    def tell_followers(self, bytes_in: int, *, prompt: bool) -> None:
+        """The high watermark has moved, which followers hear of with their next answer; `prompt`:
+        now.
+        """
+        for reader in list(self.followers):
+            reader.moved(bytes_in, CHANGED if prompt else COMMITTED)
+
+    def changed(self, bytes_in: int) -> None:
+        for reader in [*self.consumers, *self.followers]:
+            reader.moved(bytes_in, CHANGED)
+
+    def dismiss(self) -> None:
+        """The partition leaves this node."""
+        for reader in [*self.consumers, *self.followers]:
+            reader.left()
+        self.consumers.clear()
+        self.followers.clear()
 
 
 class DeletionWaiters:
@@ -91,6 +211,7 @@ class DeletionWaiters:
         return bool(self._waiting)
 
     def add(self, offset: int) -> asyncio.Future[None]:
+        """Done when every live replica has moved its log start to `offset`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((offset, done))
         return done

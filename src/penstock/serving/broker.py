@@ -35,20 +35,20 @@ from penstock.observe.logs import set_level
 from penstock.observe.standard import TopicMetrics
 from penstock.partitions.flusher import Flusher
 from penstock.partitions.metadata_brokers import MetadataBrokers
-from penstock.partitions.partition import Partition
 from penstock.partitions.read_replica import ReplicaSelector
 from penstock.partitions.replica_environment import ReplicaEnvironment
 from penstock.partitions.replica_fetcher import FetcherEnvironment
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication import Replication
 from penstock.partitions.replication_quota import ReplicationQuota, on_follower, on_leader
+from penstock.partitions.turns import Turns
 from penstock.peers.peers import Peers
-from penstock.serving.fetch import Fetcher
-from penstock.serving.fetch_look import Looker
-from penstock.serving.fetch_session import FetchSessionCache
+from penstock.serving.append import AppendService
+from penstock.serving.append_verification import AppendVerification
 from penstock.serving.leader_hints import LeaderHints
-from penstock.serving.produce import Producer
-from penstock.serving.produce_verification import ProduceVerification
+from penstock.serving.look import Looker
+from penstock.serving.read import ReadService
+from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.topic_pieces import TopicPieces
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -101,31 +101,34 @@ class Broker:
         self.cluster_id = ""
         """Empty until the node has found or founded its cluster."""
         self.node_id = settings.config.node_id
-        self.flusher = Flusher(self.write_turn, self._run_woken)
+        self.turns = Turns()
+        self.flusher = Flusher()
         self.brokers = MetadataBrokers(self.metadata, settings.config.inter_broker_listener)
+        replica_env = self._replica_environment()
         self.replicas = ReplicaManager(
             self.metadata,
             logs,
-            self._replica_environment(),
+            replica_env,
             topic_metrics,
             self.topic_config,
             full_validation=lambda: self.config.penstock_record_validation == "full",
         )
-        hints = LeaderHints(self.metadata, self.replicas)
-        self.fetcher = Fetcher(self.replicas, self._looker(), hints, count_error)
+        hints = self.hints = LeaderHints(self.metadata, self.replicas)
+        leader_quota = ReplicationQuota(
+            self.node_id,
+            clock,
+            on_leader,
+            lambda: self.config.leader_replication_throttled_rate,
+        )
+        self.reads = ReadService(self.replicas, self._looker(leader_quota), leader_quota, hints)
+        self.read = self.reads.read
         self.fetch_sessions = FetchSessionCache(
             settings.config.max_incremental_fetch_session_cache_slots, rng.below
         )
         self.producer_ids = ProducerIdManager(self._next_producer_ids)
         coordinating = self._coordinator_environment(rng)
         self.groups = GroupCoordinator(coordinating)
-        self.markers_here = MarkersHere(
-            self.replicas,
-            clock,
-            write_turn=self.write_turn,
-            run_woken=self._run_woken,
-            end_in_group=self.groups.end_transaction,
-        )
+        self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
         self.transactions = TransactionCoordinator(
             coordinating,
             self.brokers,
@@ -134,14 +137,15 @@ class Broker:
             write_markers_here=self.markers_here.write,
         )
         self.verifier = TransactionVerifier(self.node_id, self.brokers, peers, self.transactions)
-        self.producer = Producer(
+        self.appends = AppendService(
             self.replicas,
+            self.turns,
             hints,
             clock,
-            self.fetcher.run_woken,
-            count_error,
-            ProduceVerification(self.replicas, self.verifier, clock, lambda: self.config),
+            AppendVerification(self.replicas, self.verifier, clock, lambda: self.config),
         )
+        self.append = self.appends.append
+        replica_env.on_append_failed = self.appends.write_failed
         self.transactional_commits = TransactionalCommits(
             self.groups, self.metadata, self.replicas, self.verifier, clock, lambda: self.config
         )
@@ -163,9 +167,7 @@ class Broker:
             on_follower,
             lambda: self.config.follower_replication_throttled_rate,
         )
-        env = FetcherEnvironment(
-            self.node_id, self.peers, self.brokers, quota, lambda: self.config, self._run_woken
-        )
+        env = FetcherEnvironment(self.node_id, self.peers, self.brokers, quota, lambda: self.config)
         self.replication = Replication(self.replicas, env, self.controller.call)
         self.replication.start()
 
@@ -174,6 +176,7 @@ class Broker:
             self.node_id,
             self.brokers,
             self.clock,
+            self.turns,
             self.flusher,
             lag_time_max_ms=lambda: self.config.replica_lag_time_max_ms,
             backoff_max_ms=lambda: self.config.replica_fetch_backoff_ms,
@@ -188,20 +191,14 @@ class Broker:
             self.clock,
             rng,
             create_topic=self._create_topic,
-            run_woken=self._run_woken,
         )
 
-    def _looker(self) -> Looker:
+    def _looker(self, quota: ReplicationQuota) -> Looker:
         return Looker(
             self.replicas,
             self.config.fetch_max_bytes,
             ReplicaSelector(self.metadata, lambda: self.config.replica_selector_class),
-            ReplicationQuota(
-                self.node_id,
-                self.clock,
-                on_leader,
-                lambda: self.config.leader_replication_throttled_rate,
-            ),
+            quota,
         )
 
     @property
@@ -224,17 +221,6 @@ class Broker:
                 if kind == ResourceType.TOPIC and name in self.metadata.topics
             ]
         return [n for n in candidates if "compact" in self.topic_config(n).cleanup_policy]
-
-    def write_turn(self) -> None:
-        """Write what producers and coordinators have staged in this turn; before a log is changed
-        otherwise.
-        """
-        self.producer.write_turn()
-        self.groups.write_turn()
-        self.transactions.write_turn()
-
-    def _run_woken(self) -> None:
-        self.fetcher.run_woken()
 
     # -- the cluster as clients see it ---------------------------------------------------------
 
@@ -314,16 +300,13 @@ class Broker:
     def apply(self, delta: MetadataDelta) -> None:
         """The committed image has changed as `delta` says."""
         self.topic_pieces.apply(delta)
-        self.write_turn()
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()
         for coordinator in (self.groups, self.transactions):
             coordinator.apply(delta)
-            coordinator.write_turn()
         self.replicas.apply(delta)
         for coordinator in (self.groups, self.transactions):
             coordinator.lead(delta)
-        self.fetcher.run_woken()
         self.suspicions.apply(delta)
 
     def take_dynamic_settings(self) -> None:
@@ -337,28 +320,23 @@ class Broker:
         set_level(self.config.penstock_log_level)
         self.replicas.reconfigure_all()
 
-    def log_start_moved(self, partition: Partition) -> None:
-        """DeleteRecords has moved a log's start: whoever waits below it is told."""
-        partition.wake_all()
-        self.fetcher.run_woken()
-
     def end_waiting(self) -> None:
         """The node stops: long polls are answered with what is there, and who waits for a
         coordinator is told to look elsewhere.
         """
         self.groups.end_waiting()
         self.transactions.end_waiting()
-        self.fetcher.answer_all()
+        self.reads.end_waiting()
 
     async def stop(self) -> None:
         """Finish what is in flight; the logs are closed by their owner."""
         self.suspicions.stop()
         if self.replication is not None:
             await self.replication.stop()
-        await self.producer.stop()
+        await self.appends.stop()
         await self.verifier.stop()
         await self.transactions.stop()
         await self.groups.stop()
         await self.producer_ids.stop()
         await self.flusher.stop()
-        self.fetcher.stop()
+        self.reads.stop()

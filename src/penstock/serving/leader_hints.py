@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.ids import TopicKey
+from penstock.base.results import LeaderEndpoint
 from penstock.metadata.image import MetadataImage
 from penstock.partitions.replica_manager import ReplicaManager
-from penstock.wire.produce_codec import LeaderEndpoint, TopicKey
 
 _MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 

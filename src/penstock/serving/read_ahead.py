@@ -15,10 +15,10 @@ import asyncio
 from typing import NamedTuple, TypeAlias
 
 from penstock.base.errors import CorruptRecord, PenstockError, StorageError
+from penstock.base.results import Records
 from penstock.log.slice import LogSlice
-from penstock.serving.fetch_look import FOLLOWER_ANSWER_BYTES_MAX, Look
-from penstock.serving.fetch_session import FetchPartition, FetchSession
-from penstock.wire.fetch_codec import Records
+from penstock.serving.look import FOLLOWER_ANSWER_BYTES_MAX, Look
+from penstock.serving.read_session import FetchPartition, FetchSession
 
 Found: TypeAlias = "Records | CorruptRecord | StorageError"
 """The records of a slice, or why they cannot be served."""

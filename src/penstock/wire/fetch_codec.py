@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
 
-from penstock.base.file_region import FileRegion
-from penstock.wire.produce_codec import LeaderEndpoint, TopicKey
+from penstock.base.ids import TopicKey
+from penstock.base.results import LeaderEndpoint, PartitionData, Records, TopicData
 from penstock.wire.varint import unsigned_varint
 
 FLEXIBLE_FROM = 12
@@ -20,33 +19,6 @@ SESSIONS_FROM = 7
 LOG_START_FROM = 5
 PREFERRED_REPLICA_FROM = 11
 ENDPOINTS_FROM = 16
-
-Records: TypeAlias = bytes | bytearray | memoryview | FileRegion
-
-
-class AbortedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
-
-
-class PartitionData(NamedTuple):
-    """What Fetch says of one partition."""
-
-    partition: int
-    error_code: int = 0
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    aborted_transactions: Sequence[AbortedTransaction] | None = None
-    records: Records = b""
-    leader_id: int = -1  # with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH
-    leader_epoch: int = -1
-    diverging_epoch: int = -1
-    diverging_end_offset: int = -1
-    preferred_read_replica: int = -1
-
-
-TopicData: TypeAlias = list[tuple[TopicKey, list[PartitionData]]]
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from penstock.base.ids import ZERO_UUID
+from penstock.base.ids import ZERO_UUID, TopicKey
 from penstock.base.limits import ARRAY_ELEMENTS_MAX
+from penstock.base.results import LeaderEndpoint, PartitionAnswer, TopicAnswers
 from penstock.wire.decoders import skip_tags
 from penstock.wire.errors import WireError
 from penstock.wire.messages.produce import (
@@ -30,38 +31,12 @@ FLEXIBLE_FROM = 9
 LEADER_FROM = 10
 TOPIC_ID_FROM = 13
 
-TopicKey: TypeAlias = str | bytes
-"""A topic's name, or from version 13 on its id."""
-
 
 class ProduceBody(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]]
-
-
-class PartitionAnswer(NamedTuple):
-    """What Produce says of one partition."""
-
-    partition: int
-    error_code: int = 0
-    base_offset: int = -1
-    log_append_time_ms: int = -1
-    log_start_offset: int = -1
-    error_message: str | None = None
-    leader_id: int = -1  # set only with NOT_LEADER_OR_FOLLOWER
-    leader_epoch: int = -1
-    record_errors: Sequence[int] = ()  # places in the batch of the records that are the reason
-
-
-class LeaderEndpoint(NamedTuple):
-    """Where a leader that an answer names is reached."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None
 
 
 _INT16 = struct.Struct(">h")
@@ -88,13 +63,6 @@ _ONE_HEAD = struct.Struct(">iiBB")
 _ONE_TAIL = struct.Struct(">BihqqqBBBBiB")
 _ONE_BYTES = _ONE_HEAD.size - 4 + _ONE_TAIL.size
 _new_tuple = tuple.__new__
-
-
-def appended(partition: int, base_offset: int, append_time: int, log_start: int) -> PartitionAnswer:
-    """The answer for a partition that took its batch; cheaper than the constructor."""
-    return _new_tuple(
-        PartitionAnswer, (partition, 0, base_offset, append_time, log_start, None, -1, -1, ())
-    )
 
 
 def decode_produce_request(frame: memoryview, position: int, version: int) -> ProduceBody:
@@ -260,9 +228,6 @@ def _check_count(count: int, frame: memoryview, position: int, most: int) -> Non
     # An element takes at least two bytes, so a larger count cannot be honest.
     if not 0 <= count <= most or count * 2 > len(frame) - position:
         raise ValueError(f"an array of {count} elements at {position}")
-
-
-TopicAnswers: TypeAlias = list[tuple[TopicKey, list[PartitionAnswer]]]
 
 
 def encode_produce_response(

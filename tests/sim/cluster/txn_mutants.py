@@ -95,7 +95,7 @@ def zombies_commit() -> None:
 
 def zombies_write() -> None:
     """Nobody asks the coordinator whether a partition is in the transaction."""
-    from penstock.serving.produce_verification import ProduceVerification
+    from penstock.serving.append_verification import ProduceVerification
 
     def begin(self: Any, produce: Any, body: Any, resume: Any) -> bool:
         waits = original(self, produce, body, resume)

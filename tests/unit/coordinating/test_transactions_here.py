@@ -29,7 +29,16 @@ from penstock.wire.messages.write_txn_markers import (
 from support import calls
 from support.batches import Rec, batch
 from support.calls import RawTopic
-from unit.serving.rig import Peer, Rig, full_disk, one, produce_request, running, until
+from unit.serving.rig import (
+    Peer,
+    Rig,
+    full_disk,
+    one,
+    produce_request,
+    running,
+    until,
+    waiting_reads,
+)
 
 TRANSACTIONAL = 0x10
 TRANSACTION = 1
@@ -485,14 +494,13 @@ def test_readers_of_committed_data_sleep_until_the_transaction_ends(tmp_path: Pa
             committed.send(waiting_fetch(sender, 0, 1), 16)
             uncommitted.send(waiting_fetch(sender, 1, 0), 16)
             partition = rig.partition(sender.topic)
-            await until(lambda: len(partition.fetch_waiters) == 2)
+            await until(lambda: len(waiting_reads(partition)) == 2)
             other = await rig.peer()
             for _ in range(3):
                 assert (await other.produce(sender.topic)).error_code == 0
             assert records(await uncommitted.receive())
             assert await committed.silent()
-            assert len(partition.fetch_waiters) == 1
-            assert not partition.woken
+            assert len(waiting_reads(partition)) == 1
             await sender.end(commit=True, version=5)
             assert records(await committed.receive())
 
@@ -507,7 +515,7 @@ def test_what_a_transaction_held_back_counts_when_it_ends(tmp_path: Path) -> Non
             assert (await sender.send(0, NEW, size=5_000)).error_code == 0
             reader = await rig.peer()
             reader.send(waiting_fetch(sender, 0, 1, min_bytes=4_000), 16)
-            await until(lambda: rig.partition(sender.topic).fetch_waiters)
+            await until(lambda: waiting_reads(rig.partition(sender.topic)))
             await sender.end(commit=True, version=5)
             async with asyncio.timeout(2):
                 assert records(await reader.receive()) > 5_000
@@ -522,7 +530,7 @@ def test_too_little_goes_on_waiting_when_a_transaction_ends(tmp_path: Path) -> N
             reader = await rig.peer()
             reader.send(waiting_fetch(sender, 0, 1, min_bytes=4_000), 16)
             partition = rig.partition(sender.topic)
-            await until(lambda: partition.fetch_waiters)
+            await until(lambda: waiting_reads(partition))
             await sender.end(commit=True, version=5)
             await until(lambda: partition.last_stable_offset == 2)
             assert await reader.silent()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base import results
 from penstock.wire import fetch_codec
 from penstock.wire.fetch_codec import PartitionData, encode_fetch_response
 from penstock.wire.messages import fetch as table
@@ -27,9 +28,7 @@ names = st.text(max_size=40)
 ids = st.binary(min_size=16, max_size=16)
 endpoints = st.builds(LeaderEndpoint, int32s, names, int32s, st.none() | names)
 nothing = st.just((-1, -1))
-aborted = st.none() | st.lists(
-    st.builds(fetch_codec.AbortedTransaction, int64s, int64s), max_size=5
-)
+aborted = st.none() | st.lists(st.builds(results.AbortedTransaction, int64s, int64s), max_size=5)
 records: st.SearchStrategy[Any] = st.binary(max_size=300) | st.binary(max_size=50).map(
     lambda raw: memoryview(raw)[:]
 )
@@ -157,7 +156,7 @@ def test_an_answer_about_nothing(version: int) -> None:
 
 @pytest.mark.parametrize("version", [11, 12, 18])
 def test_more_partitions_and_aborted_transactions_than_one_byte_counts(version: int) -> None:
-    txns = [fetch_codec.AbortedTransaction(i, i) for i in range(200)]
+    txns = [results.AbortedTransaction(i, i) for i in range(200)]
     of_topic = [PartitionData(i, aborted_transactions=txns, records=b"r" * i) for i in range(200)]
     topic: Any = b"i" * 16 if version >= BY_ID_FROM else "t" * 200
     frame = b"".join(bytes(p) for p in encode_fetch_response(1, version, 0, 0, [(topic, of_topic)]))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base import results
 from penstock.base.errors import InvariantBroken
 from penstock.wire import fetch_codec
 from penstock.wire.errors import WireError
@@ -159,10 +160,10 @@ def test_an_answer_is_read_as_the_table_reads_it(version: int, rng: Random, befo
 @pytest.mark.parametrize("version", RESPONSE_VERSIONS)
 def test_the_leaders_own_encoder_is_understood(version: int) -> None:
     data = [
-        fetch_codec.PartitionData(i, 0, i * 10, i * 9, i, records=b"r" * i * 50) for i in range(200)
+        results.PartitionData(i, 0, i * 10, i * 9, i, records=b"r" * i * 50) for i in range(200)
     ]
-    data.append(fetch_codec.PartitionData(200, diverging_epoch=3, diverging_end_offset=70))
-    data.append(fetch_codec.PartitionData(201, error_code=6, leader_id=2, leader_epoch=8))
+    data.append(results.PartitionData(200, diverging_epoch=3, diverging_end_offset=70))
+    data.append(results.PartitionData(201, error_code=6, leader_id=2, leader_epoch=8))
     parts = fetch_codec.encode_fetch_response(5, version, 0, 99, [(b"i" * 16, data)])
     frame = memoryview(b"".join(parts))
     answer = decode_fetch_response(frame, 9, version)

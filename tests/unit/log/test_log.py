@@ -52,10 +52,41 @@ def test_nothing_staged_is_visible_before_it_is_written(box: Any) -> None:
     assert info.first_offset == 0
     assert box.log.log_end_offset == 0
     assert box.values() == {}
-    with pytest.raises(InvariantBroken):
-        box.log.flush()
     box.log.write_staged()
     assert box.values() == {0: b"a"}
+
+
+def test_what_is_staged_is_written_before_the_log_is_changed_otherwise(box: Any) -> None:
+    for number, change in enumerate((box.log.flush, box.log.roll)):
+        box.log.stage([batch_of(b"%d" % number)], 0, 1)
+        change()
+        assert box.log.log_end_offset == number + 1
+    assert box.values() == {0: b"0", 1: b"1"}
+
+
+def test_the_owner_writes_what_is_staged(box: Any) -> None:
+    written = []
+    box.log.before_change = lambda: written.append(box.log.write_staged())
+    box.log.flush()
+    assert not written
+    box.log.stage([batch_of(b"a")], 0, 1)
+    box.log.flush()
+    assert len(written) == 1
+    box.log.before_change = lambda: None
+    box.log.stage([batch_of(b"b")], 0, 1)
+    with pytest.raises(InvariantBroken, match="stays staged"):
+        box.log.flush()
+
+
+def test_a_log_that_was_abandoned_writes_nothing_more(box: Any) -> None:
+    box.append(b"a")
+    box.log.stage([batch_of(b"b")], 0, 1)
+    box.log.abandon("an invariant is broken")
+    with pytest.raises(StorageError, match="refuses writes"):
+        box.log.stage([batch_of(b"c")], 0, 1)
+    with pytest.raises(StorageError, match="was abandoned"):
+        box.log.close()
+    assert box.log.log_end_offset == 1
 
 
 def test_reads_stop_at_the_bounds(box: Any) -> None:

@@ -17,7 +17,16 @@ from penstock.wire.messages.list_offsets import (
 from support.batches import batch, heads
 from support.calls import RawTopic
 from unit.net.served import run
-from unit.serving.rig import Peer, Rig, failing_fsync, one, produce_request, running, until
+from unit.serving.rig import (
+    Peer,
+    Rig,
+    failing_fsync,
+    one,
+    produce_request,
+    running,
+    until,
+    waiting_reads,
+)
 
 
 def written(rig: Rig, topic: RawTopic) -> int:
@@ -63,7 +72,7 @@ def test_a_waiting_fetch_is_answered_by_the_fsync(tmp_path: Path) -> None:
             topic = await rig.topic(flush_messages="1")
             peer, reader = await rig.peer(), await rig.peer()
             waiting = asyncio.create_task(reader.fetch(topic, 0, max_wait_ms=20_000))
-            await until(lambda: rig.partition(topic).fetch_waiters)
+            await until(lambda: waiting_reads(rig.partition(topic)))
             with rig.held_flushes() as release:
                 peer.send(produce_request(topic, None), 12)
                 assert await peer.silent()

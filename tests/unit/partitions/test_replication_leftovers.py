@@ -7,9 +7,9 @@ from pathlib import Path
 
 from penstock.base.errors import ErrorCode
 from penstock.log.log import Batch
-from penstock.partitions.partition import Partition
+from penstock.partitions.waiting import ACKS_ALL
 from penstock.replica.follower import Append
-from penstock.serving.fetch_session import FetchPartition, FetchSession
+from penstock.serving.read_session import FetchPartition, FetchSession
 from penstock.wire.records import parse_header
 from support.batches import batch
 from unit.net.served import run
@@ -79,10 +79,13 @@ class Waiter:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def partition_done(self) -> None:
+    def waits(self) -> None:
+        self.heard.append("waits")
+
+    def appended(self) -> None:
         self.heard.append("done")
 
-    def partition_failed(self, partition: Partition, code: ErrorCode, message: str) -> None:
+    def failed(self, code: ErrorCode, message: str) -> None:
         self.heard.append(code.name)
 
 
@@ -92,15 +95,18 @@ def test_what_was_written_late_is_not_acknowledged_for_anothers_records(tmp_path
             topic = stage.topic(1, 2)
             await write(await stage.actors[1].peer(), topic, 2)
             await all_have(stage, 2)
-            stage.elect(2)
             old = stage.actors[1].partition()
             cut, dropped = Waiter(), Waiter()
-            old.wait_for(3, -1, cut)  # staged under the old leadership, written under the new one
-            old.truncate_to(1)
-            assert cut.heard == ["NOT_LEADER_OR_FOLLOWER"]
-            old.wait_for(2, -1, dropped)
+            for waiter in (dropped, cut):  # staged, and not yet written when the leadership ends
+                sent = batch([b"late"])
+                now_ms = stage.actors[1].broker.clock.now_ms()
+                old.stage(Batch(parse_header(sent), sent), now_ms, ACKS_ALL, waiter)
+            stage.elect(2)
+            assert cut.heard == dropped.heard == ["waits"]
+            old.truncate_to(3)
+            assert (cut.heard, dropped.heard) == (["waits", "NOT_LEADER_OR_FOLLOWER"], ["waits"])
             old.start_anew(5)
-            assert dropped.heard == ["NOT_LEADER_OR_FOLLOWER"]
+            assert dropped.heard == ["waits", "NOT_LEADER_OR_FOLLOWER"]
 
     run(test)
 

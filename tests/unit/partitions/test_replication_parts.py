@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from penstock.base.errors import ErrorCode
 from penstock.config.log_config import LogConfig
 from penstock.partitions.alter_partition_manager import RETRY_PAUSE_S, AlterPartitionManager
 from penstock.partitions.replication_quota import BURST_S, ReplicationQuota, on_leader
+from penstock.partitions.waiting import COMMITTED, MOVED, Readers
 from penstock.replica.leader import IsrChange
-from penstock.serving.fetch_session import (
+from penstock.serving.read_session import (
     INITIAL_EPOCH,
-    FetchContext,
     FetchPartition,
     FetchSessionCache,
+    ReadContext,
 )
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -47,10 +49,7 @@ class Replica:
         self.index = index
         self.log = self
         self.config = LogConfig(leader_replication_throttled_replicas=listed)
-        self.readers: dict[Any, None] = {}
-
-    def watchers_for(self, _: FetchPartition) -> dict[Any, None]:
-        return self.readers
+        self.readers = Readers()
 
 
 # -- quotas ----------------------------------------------------------------------------------------
@@ -96,7 +95,7 @@ class Sessions:
     def __init__(self, slots: int = 10) -> None:
         self.cache = FetchSessionCache(slots, Random(1).randrange)
 
-    def open(self, replica_id: int = -1, now_ms: int = 0) -> FetchContext:
+    def open(self, replica_id: int = -1, now_ms: int = 0) -> ReadContext:
         wanted = [FetchPartition("t", index, 0, 100, -1) for index in range(3)]
         return self.cache.context(
             0, INITIAL_EPOCH, wanted, [], by_topic_id=False, now_ms=now_ms, replica_id=replica_id
@@ -111,18 +110,23 @@ def test_a_session_is_told_of_changes_until_nobody_waits() -> None:
     for wanted in (first, second):
         wanted.attach(partition)
     session.dirty.clear()
-    parked: Any = object()
+    told: list[tuple[int, int]] = []
+    parked: Any = SimpleNamespace(moved=lambda came, why: told.append((came, why)))
     session.parked = parked
-    assert first.touch() is parked
+    first.moved(7, MOVED)
+    first.moved(9, MOVED)
+    first.moved(9, COMMITTED)
+    assert told == [(7, MOVED), (2, MOVED)]
     assert list(session.dirty) == [first]
-    assert list(partition.readers) == [first, second]
+    assert list(partition.readers.consumers) == [first, second]
     session.parked = None
-    assert second.touch() is None
+    second.moved(9, MOVED)
+    assert len(told) == 2
     assert list(session.dirty) == [first, second]
     # It is worth a look already: it need not be told again.
-    assert list(partition.readers) == [first]
+    assert list(partition.readers.consumers) == [first]
     session.close()
-    assert not partition.readers
+    assert not partition.readers.consumers
 
 
 def test_another_isolation_or_rack_makes_everything_worth_a_look() -> None:
@@ -204,7 +208,7 @@ def test_a_change_that_is_asked_for_again_does_not_displace_a_newer_one() -> Non
                 ]
             )
 
-        manager = AlterPartitionManager(1, lambda: 1, call, lambda: None)
+        manager = AlterPartitionManager(1, lambda: 1, call)
         first: Any = Leading(0)
         other: Any = Leading(1)
         manager.submit(first, first.wants(1, 2))

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import pytest
+from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.partitions.partition import ACKS_ALL, Partition
-from penstock.partitions.waiting import AppendWaiters
-
-PARTITION = cast("Partition", None)  # only handed on
-pytestmark = pytest.mark.uncompiled  # which looks at the type
+from penstock.partitions.waiting import ACKS_ALL, ACKS_LEADER, ACKS_NONE, AppendWaiters
 
 
 class Waiter:
@@ -19,15 +13,18 @@ class Waiter:
         self.outlives_leadership = outlives_leadership
         self.told: list[Any] = []
 
-    def partition_done(self) -> None:
+    def waits(self) -> None:
+        self.told.append("waits")
+
+    def appended(self) -> None:
         self.told.append(None)
 
-    def partition_failed(self, _: Partition, code: ErrorCode, message: str) -> None:
+    def failed(self, code: ErrorCode, message: str) -> None:
         self.told.append(code)
 
 
 def waiting(*end_offsets: int) -> tuple[AppendWaiters, list[Waiter]]:
-    waiters, made = AppendWaiters(PARTITION), [Waiter() for _ in end_offsets]
+    waiters, made = AppendWaiters(), [Waiter() for _ in end_offsets]
     for end_offset, waiter in zip(end_offsets, made, strict=True):
         waiters.add(end_offset, ACKS_ALL, waiter)
     return waiters, made
@@ -36,7 +33,7 @@ def waiting(*end_offsets: int) -> tuple[AppendWaiters, list[Waiter]]:
 def test_a_batch_that_was_sent_again_hides_nobody_from_the_cut() -> None:
     # A repeated batch waits for the offset of the first one, however much came in between.
     waiters, (first, lost, again, also_lost, once_more) = waiting(5, 9, 5, 9, 5)
-    waiters.fail_beyond(6, ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
+    waiters.cut(6, ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
     assert lost.told == also_lost.told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     waiters.acknowledge(lambda end_offset, _: end_offset <= 9)
     assert first.told == again.told == once_more.told == [None]
@@ -51,9 +48,35 @@ def test_a_batch_that_was_sent_again_waits_for_nobody_else() -> None:
 
 
 def test_those_of_two_leaderships_are_told_of_the_cut() -> None:
-    undecided, (old,) = waiting(9)
-    waiters, (newer,) = waiting(5)
-    waiters.hand_over(undecided)
-    undecided.fail_beyond(6, ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
+    waiters, (old,) = waiting(9)
+    waiters.leadership_lost(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
+    newer = Waiter()
+    waiters.add(5, ACKS_ALL, newer)
+    waiters.cut(6, ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
     assert old.told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert not newer.told
+
+
+def test_a_wait_that_does_not_outlive_the_leadership_fails_with_it() -> None:
+    waiters, (producer,) = waiting(9)
+    coordinator = Waiter(outlives_leadership=False)
+    waiters.add(9, ACKS_ALL, coordinator)
+    waiters.leadership_lost(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
+    assert coordinator.told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    waiters.acknowledge(lambda end_offset, _: end_offset <= 9)
+    assert producer.told == [None]
+
+
+def test_what_is_written_is_acknowledged_as_its_acks_ask() -> None:
+    waiters = AppendWaiters()
+    made = [Waiter() for _ in range(4)]
+    for end, acks, waiter in zip(
+        (1, 2, 3, 4), (ACKS_NONE, ACKS_LEADER, ACKS_ALL, ACKS_LEADER), made, strict=True
+    ):
+        waiters.unwritten.append((end, acks, waiter))
+    waiters.written(3, lambda end, acks: acks == ACKS_LEADER and end <= 3)
+    assert [waiter.told for waiter in made] == [[None], [None], ["waits"], []]
+    waiters.not_written(ErrorCode.KAFKA_STORAGE_ERROR, "")
+    assert made[3].told == [ErrorCode.KAFKA_STORAGE_ERROR]
+    waiters.acknowledge(lambda end, acks: end <= 3)
+    assert made[2].told == ["waits", None]

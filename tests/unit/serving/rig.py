@@ -220,6 +220,13 @@ class Rig:
             peer.close()
 
 
+def waiting_reads(partition: Partition) -> list[Any]:
+    """The reads that wait for this partition."""
+    readers = [*partition.readers.consumers, *partition.readers.followers]
+    sessions = [reader.session for reader in readers]  # type: ignore[attr-defined]
+    return [session.parked for session in sessions if session.parked is not None]
+
+
 async def until(check: Callable[[], Any], seconds: float = ANSWER_SECONDS_MAX) -> Any:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

@@ -18,7 +18,7 @@ from support.batches import batch, heads
 from support.calls import RawTopic
 from unit.net.served import run
 from unit.partitions.replica_rig import Stage, staged
-from unit.serving.rig import Peer, until
+from unit.serving.rig import Peer, until, waiting_reads
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LONG_MS = 60_000
@@ -137,7 +137,7 @@ def test_an_old_epoch_is_fenced_and_the_new_leader_named(tmp_path: Path) -> None
             waiting = asyncio.create_task(
                 ask(peer, topic, 1, max_wait_ms=LONG_MS, current_leader_epoch=0)
             )
-            await until(lambda: stage.actors[1].partition().fetch_waiters)
+            await until(lambda: waiting_reads(stage.actors[1].partition()))
             stage.elect(2)
             answer = await waiting
             [data] = answer.responses[0].partitions
@@ -166,10 +166,31 @@ def test_a_consumer_is_woken_by_the_commit(tmp_path: Path) -> None:
             await peer.produce(topic)
             for offset in range(1, 4):
                 waiting = asyncio.create_task(ask_one(reader, topic, offset, max_wait_ms=LONG_MS))
-                await until(lambda: stage.actors[1].partition().readers)
+                await until(lambda: stage.actors[1].partition().readers.consumers)
                 await peer.produce(topic)
                 async with asyncio.timeout(2):
                     assert len(heads((await waiting).records)) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("min_bytes", [1, 150])
+def test_a_consumer_that_comes_between_append_and_commit_is_woken(
+    tmp_path: Path, min_bytes: int
+) -> None:
+    """Nothing comes in after its request: what was there becomes readable."""
+
+    async def test() -> None:
+        async with staged(tmp_path, 1, 2) as stage:
+            topic, peer = await with_a_stranger(stage)
+            reader = await stage.actors[1].peer()
+            waiting = asyncio.create_task(
+                ask_one(reader, topic, 0, max_wait_ms=LONG_MS, min_bytes=min_bytes)
+            )
+            await until(lambda: waiting_reads(stage.actors[1].partition()))
+            await ask_one(peer, topic, 3, replica=(2, 2))
+            async with asyncio.timeout(2):
+                assert len(heads((await waiting).records)) == 3
 
     run(test)
 
@@ -217,7 +238,7 @@ def test_followers_serve_what_they_know_to_be_committed(tmp_path: Path) -> None:
             await until(lambda: stage.actors[2].partition().high_watermark == 1)
             assert len(heads((await ask_one(reader, topic, 0)).records)) == 1
             waiting = asyncio.create_task(ask_one(reader, topic, 1, max_wait_ms=LONG_MS))
-            await until(lambda: stage.actors[2].partition().fetch_waiters)
+            await until(lambda: waiting_reads(stage.actors[2].partition()))
             await peer.produce(topic, batch([b"b"]))
             assert len(heads((await waiting).records)) == 1
             data = await ask_one(reader, topic, 7)

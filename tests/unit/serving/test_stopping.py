@@ -8,7 +8,7 @@ from pathlib import Path
 
 from support import calls
 from unit.net.served import run
-from unit.serving.rig import produce_request, running, until
+from unit.serving.rig import produce_request, running, until, waiting_reads
 
 LONG_MS = 60_000
 STOP_SECONDS_MAX = 15.0
@@ -23,7 +23,7 @@ def test_a_long_poll_does_not_hold_up_the_stop(tmp_path: Path) -> None:
             peers = [await rig.peer() for _ in range(3)]
             for peer in peers:
                 peer.send(calls.fetch_request([(topic, {0: 0})], 16, max_wait_ms=LONG_MS), 16)
-            await until(lambda: len(rig.partition(topic).fetch_waiters) == 3)
+            await until(lambda: len(waiting_reads(rig.partition(topic))) == 3)
             began = time.monotonic()
             async with asyncio.timeout(STOP_SECONDS_MAX):
                 await rig.stop()

@@ -1,32 +1,39 @@
-"""What a Fetch request finds at its partitions, before any record is read.
+"""What a read finds at its partitions, before any record is read.
 
-A look costs an index search per partition that is worth one. With the first look of a follower's
-request its progress is recorded at the leader, which may commit records and let it join the ISR.
-Owned by the event loop's thread.
+A look costs an index search per partition that is worth one, and changes nothing. Owned by the
+event loop's thread.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError
+from penstock.base.errors import (
+    ApiError,
+    CorruptRecord,
+    ErrorCode,
+    InvariantBroken,
+    StorageError,
+)
+from penstock.base.results import AbortedTransaction
 from penstock.log.slice import LogSlice
 from penstock.partitions.partition import Partition
 from penstock.partitions.read_replica import ReplicaSelector
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication_quota import ReplicationQuota
 from penstock.replica.divergence import divergence
-from penstock.serving.fetch_session import CONSUMER, FetchContext, FetchPartition
-from penstock.wire.fetch_codec import AbortedTransaction
+from penstock.serving.read_session import CONSUMER, FetchPartition, ReadContext
 
 READ_COMMITTED = 1
 NO_REPLICA = -1
+NOTHING_REFUSED: Final[Mapping[FetchPartition, ApiError]] = {}
 FOLLOWER_ANSWER_BYTES_MAX = 1024 * 1024
 """A follower that catches up gets no more at a time, so that others need not wait for it long."""
 
 
-class FetchParams:
-    """What a request says once for all of its partitions. Not changed after it was made."""
+class ReadParams:
+    """What a request says once for all of its partitions. Not changed once it is made."""
 
     __slots__ = (
         "broker_epoch",
@@ -157,58 +164,49 @@ class Looker:
         self._quota = quota
         self.corrupt_reads = 0
 
-    def look(self, context: FetchContext, params: FetchParams, *, arrived: bool) -> Looks:
-        """Look at what is worth it; `arrived` when the request has just come in."""
+    def look(
+        self,
+        context: ReadContext,
+        params: ReadParams,
+        refused: Mapping[FetchPartition, ApiError] = NOTHING_REFUSED,
+    ) -> Looks:
+        """Look at what is worth it, apart from what was `refused` before."""
         room = min(params.max_bytes, self._max_bytes)
         if params.is_follower:
             room = min(room, FOLLOWER_ANSWER_BYTES_MAX)
         found, urgent = 0, False
         looks = []
-        session = context.session
         for wanted in context.to_look_at():
             look = Look(wanted)
-            wanted.touched = False
             try:
-                self._look_at(look, params, room, min_one=not found, arrived=arrived)
+                if wanted in refused:
+                    raise refused[wanted]
+                self._look_at(look, params, room, min_one=not found)
             except ApiError as e:
                 look.error = e
             except CorruptRecord as damage:
                 look.error = self.corrupt(damage)
-            except StorageError as refusal:
-                look.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(refusal))
-            partition = look.partition
-            if partition is not None:
-                wanted.seen_bytes = partition.log.bytes_in
-                if session.id:
-                    wanted.attach(partition)
+            except (StorageError, InvariantBroken) as failure:
+                if look.partition is not None and isinstance(failure, InvariantBroken):
+                    look.partition.stop(str(failure))
+                look.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
             if look.slice is not None:
                 found += look.slice.size
                 room -= look.slice.room
-            elif context.incremental and look.quiet:
-                session.dirty.pop(wanted, None)
-                continue
             elif look.urgent or look.prompts():
                 urgent = True
             looks.append(look)
         return Looks(looks, found, urgent)
 
-    def _look_at(
-        self, look: Look, params: FetchParams, room: int, *, min_one: bool, arrived: bool
-    ) -> None:
+    def _look_at(self, look: Look, params: ReadParams, room: int, *, min_one: bool) -> None:
         wanted = look.wanted
         find = self._replicas.replica_of if params.from_followers else self._replicas.leader_of
         partition = look.partition = find(wanted.topic, wanted.index)
-        partition.counters.fetch_requests += 1
         partition.check_leader_epoch(wanted.current_leader_epoch)
-        if wanted.last_fetched_epoch >= 0:
-            look.diverging = divergence(
-                partition.log,
-                partition.leader_epoch,
-                wanted.fetch_offset,
-                wanted.last_fetched_epoch,
-            )
+        look.diverging = parting(partition, wanted)
         if params.is_follower:
-            end = self._look_as_leader(look, partition, params, arrived)
+            partition.check_replica(params.replica_id)
+            end = partition.log.log_end_offset
         else:
             end = (
                 partition.last_stable_offset if params.read_committed else partition.high_watermark
@@ -229,7 +227,7 @@ class Looker:
         self,
         look: Look,
         partition: Partition,
-        params: FetchParams,
+        params: ReadParams,
         limit: int,
         end: int,
         min_one: bool,
@@ -239,8 +237,6 @@ class Looker:
             look.more = True
         elif limit > 0 or min_one:
             look.slice = log.read(offset, limit, up_to_offset=end, min_one=min_one)
-            if look.slice is not None and params.is_follower:
-                self._quota.record(partition, look.slice.size)
         else:
             look.more = True
         if params.read_committed:
@@ -250,20 +246,6 @@ class Looker:
                 for txn in log.aborted_transactions(offset, read_to)
             ]
 
-    def _look_as_leader(
-        self, look: Look, partition: Partition, params: FetchParams, arrived: bool
-    ) -> int:
-        """Record a follower's progress; where what it may read ends."""
-        wanted = look.wanted
-        partition.check_replica(params.replica_id)
-        offset, log = wanted.fetch_offset, partition.log
-        agrees = look.diverging is None
-        if arrived and agrees and log.log_start_offset <= offset <= log.log_end_offset:
-            partition.follower_fetched(
-                params.replica_id, offset, wanted.log_start_offset, params.broker_epoch
-            )
-        return log.log_end_offset
-
     def _throttles(self, partition: Partition, replica_id: int) -> bool:
         return not partition.in_sync(replica_id) and self._quota.throttles(partition)
 
@@ -271,3 +253,12 @@ class Looker:
         """Count damaged data, and what the client is told of it."""
         self.corrupt_reads += 1  # the log itself has said what and where
         return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
+
+
+def parting(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
+    """Where the reader's log parts from this one; None if it does not, or says nothing of it."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    return divergence(
+        partition.log, partition.leader_epoch, wanted.fetch_offset, wanted.last_fetched_epoch
+    )

@@ -347,7 +347,7 @@ def test_a_refused_write_is_told_to_all_who_staged_and_heals(tmp_path: Path) -> 
                 assert (await a.produce(topic)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert (partition.log.log_end_offset, partition.log.size_bytes) == (end, size)
             assert partition.high_watermark == end
-            assert rig.broker.producer.append_failures >= 1
+            assert rig.broker.appends.failures >= 1
             assert partition.log.failure is not None
 
             async def healed() -> Any:

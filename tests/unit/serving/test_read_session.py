@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.serving.fetch_session import (
+from penstock.serving.read_session import (
     EPOCH_MAX,
     EVICTION_IDLE_MS_MIN,
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    FetchContext,
     FetchPartition,
     FetchSession,
     FetchSessionCache,
+    ReadContext,
 )
 from penstock.wire.fetch_codec import PartitionData
 
@@ -44,7 +44,7 @@ class Sessions:
         forgotten: list[Any] | None = None,
         *,
         by_topic_id: bool = False,
-    ) -> FetchContext:
+    ) -> ReadContext:
         return self.cache.context(
             session_id,
             epoch,
@@ -63,7 +63,7 @@ class Sessions:
         return caught.value.code
 
 
-def indexes(context: FetchContext) -> list[int]:
+def indexes(context: ReadContext) -> list[int]:
     return [p.index for p in context.to_look_at()]
 
 

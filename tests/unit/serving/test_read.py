@@ -19,7 +19,7 @@ from support import calls
 from support.batches import batch, heads
 from support.calls import RawTopic
 from unit.net.served import run
-from unit.serving.rig import Peer, Rig, running, until
+from unit.serving.rig import Peer, Rig, running, until, waiting_reads
 
 LONG_MS = 60_000
 PROMPT_SECONDS_MAX = 10.0  # far below LONG_MS, far above what a busy machine takes
@@ -56,7 +56,7 @@ def test_max_wait_ends_in_an_empty_answer(tmp_path: Path) -> None:
             data = await peer.fetch(topic, 0, max_wait_ms=150)
             assert 0.14 < time.monotonic() - began < PROMPT_SECONDS_MAX
             assert (data.error_code, bytes(data.records), data.high_watermark) == (0, b"", 0)
-            assert not rig.partition(topic).fetch_waiters
+            assert not waiting_reads(rig.partition(topic))
 
     run(test)
 
@@ -71,12 +71,12 @@ def test_records_wake_those_who_wait(tmp_path: Path) -> None:
                 asyncio.create_task(ask(r, [(topic, {0: 0, 1: 0})], max_wait_ms=LONG_MS))
                 for r in readers
             ]
-            await until(lambda: len(rig.partition(topic, 1).fetch_waiters) == 3)
+            await until(lambda: len(waiting_reads(rig.partition(topic, 1))) == 3)
             await producer.produce(topic, KB, partition=1)
             for answer in await asyncio.gather(*waiting):
                 assert sizes(answer) == {0: 0, 1: SIZE}
-            assert not rig.partition(topic, 0).fetch_waiters
-            assert not rig.partition(topic, 1).fetch_waiters
+            assert not waiting_reads(rig.partition(topic, 0))
+            assert not waiting_reads(rig.partition(topic, 1))
 
     run(test)
 
@@ -91,7 +91,7 @@ def test_min_bytes_counts_over_partitions_and_over_time(tmp_path: Path) -> None:
             waiting = asyncio.create_task(
                 ask(reader, wanted, max_wait_ms=LONG_MS, min_bytes=3 * SIZE)
             )
-            await until(lambda: rig.partition(topic).fetch_waiters)
+            await until(lambda: waiting_reads(rig.partition(topic)))
             await producer.produce(topic, KB, partition=1)
             await asyncio.sleep(0.02)
             assert not waiting.done()
@@ -163,13 +163,13 @@ def test_a_deleted_topic_wakes_those_who_wait(tmp_path: Path, min_bytes: int) ->
                     min_bytes=min_bytes,
                 )
             )
-            await until(lambda: rig.partition(topic).fetch_waiters)
+            await until(lambda: waiting_reads(rig.partition(topic)))
             await rig.delete_topic("t")
             async with asyncio.timeout(2):
                 answer = await waiting
             codes = [p.error_code for t in answer.responses for p in t.partitions]
             assert codes == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
-            assert not rig.partition(other).fetch_waiters
+            assert not waiting_reads(rig.partition(other))
 
     run(test)
 
@@ -189,7 +189,7 @@ def test_records_deleted_from_under_a_reader_wake_it(
             waiting = asyncio.create_task(
                 ask(peer, [(topic, {0: offset})], max_wait_ms=LONG_MS, min_bytes=min_bytes)
             )
-            await until(lambda: rig.partition(topic).fetch_waiters)
+            await until(lambda: waiting_reads(rig.partition(topic)))
             part = DeleteRecordsPartition(partition_index=0, offset=-1)
             request = DeleteRecordsRequest(
                 topics=[DeleteRecordsTopic(name="t", partitions=[part])], timeout_ms=1000
@@ -212,10 +212,10 @@ def test_a_reader_that_goes_away_is_not_kept(tmp_path: Path) -> None:
             for _ in range(5):
                 peer = await rig.peer()
                 peer.send(calls.fetch_request([(topic, {0: 0})], 16, max_wait_ms=2**31 - 1), 16)
-                await until(lambda: rig.partition(topic).fetch_waiters)
+                await until(lambda: waiting_reads(rig.partition(topic)))
                 peer.close()
             await until(lambda: not rig.server.connections)
-            await until(lambda: not rig.partition(topic).fetch_waiters, 2)
+            await until(lambda: not waiting_reads(rig.partition(topic)), 2)
 
     run(test)
 
@@ -334,7 +334,7 @@ def test_damaged_data_is_reported_and_never_served(tmp_path: Path) -> None:
             codes = {p.partition_index: p.error_code for p in answer.responses[0].partitions}
             assert codes == {0: ErrorCode.CORRUPT_MESSAGE, 1: 0}
             assert sizes(answer) == {0: 0, 1: SIZE}
-            assert rig.broker.fetcher.corrupt_reads == 1
+            assert rig.broker.reads.corrupt_reads == 1
             # What lies before and behind it is still good.
             assert (await peer.fetch(topic, 0, partition_max_bytes=1)).error_code == 0
             assert (await peer.fetch(topic, 2)).error_code == 0
@@ -383,7 +383,7 @@ def test_an_incremental_fetch_waits_and_is_woken(tmp_path: Path) -> None:
             waiting = asyncio.create_task(
                 ask(peer, [], session_id=full.session_id, session_epoch=1, max_wait_ms=LONG_MS)
             )
-            await until(lambda: rig.partition(topic).fetch_waiters)
+            await until(lambda: waiting_reads(rig.partition(topic)))
             await producer.produce(topic, KB, partition=1)
             assert sizes(await waiting) == {1: SIZE}
 

@@ -20,16 +20,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.wire.fetch_codec import PartitionData
-from penstock.wire.produce_codec import TopicKey
-
-if TYPE_CHECKING:
-    from penstock.partitions.partition import Partition
-    from penstock.serving.fetch import FetchInFlight
-    from penstock.serving.read_ahead import ReadAhead
+from penstock.base.ids import TopicKey
+from penstock.base.results import PartitionData
+from penstock.partitions.partition import Partition
+from penstock.partitions.waiting import COMMITTED
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -40,6 +37,16 @@ CONSUMER = -1
 """The replica id of who is no replica."""
 
 PartitionKey: TypeAlias = tuple[TopicKey, int]
+
+
+class Parked(Protocol):
+    """A read that waits for something to happen at the partitions of its session."""
+
+    def moved(self, came: int, why: int) -> None:
+        """At one of them `came` bytes have come in; `why` as partitions tell it."""
+
+    def end_of_wait(self) -> None:
+        """Whatever there is, the read ends now."""
 
 
 class FetchPartition:
@@ -96,20 +103,29 @@ class FetchPartition:
         self.last_fetched_epoch = other.last_fetched_epoch
         self.log_start_offset = other.log_start_offset
 
+    @property
+    def read_committed(self) -> bool:
+        return self.session is not None and self.session.read_committed
+
     def attach(self, partition: Partition) -> None:
         """Be told of what happens to `partition` from now on."""
         if self.partition is not partition:
             self.detach()
             self.partition = partition
-            partition.watchers_for(self)[self] = None
+            session = self.session
+            follower = session is not None and session.replica_id != CONSUMER
+            partition.readers.add(self, follower=follower)
 
     def detach(self) -> None:
         if self.partition is not None:
-            self.partition.watchers_for(self).pop(self, None)
+            self.partition.readers.remove(self)
             self.partition = None
 
-    def touch(self) -> FetchInFlight | None:
-        """The partition has changed: it is worth a look. Who waits for that, if anybody.
+    def left(self) -> None:
+        self.partition = None
+
+    def moved(self, bytes_in: int, why: int) -> None:
+        """The partition has changed: it is worth a look, and whoever waits for that is told.
 
         Where nobody waits, further changes need not be told: so a client that is gone costs its
         partitions nothing. The next look registers again.
@@ -118,10 +134,11 @@ class FetchPartition:
         assert session is not None
         self.touched = True
         session.dirty[self] = None
-        parked = session.parked
-        if parked is None:
+        if session.parked is None:
             self.detach()
-        return parked
+        elif why != COMMITTED:
+            came, self.seen_bytes = bytes_in - self.seen_bytes, bytes_in
+            session.parked.moved(came, why)
 
     def has_news(self, data: PartitionData) -> bool:
         """Whether `data` tells the client something; remembers it as told."""
@@ -169,13 +186,13 @@ class FetchSession:
         self.partitions: dict[PartitionKey, FetchPartition] = {}
         self.dirty: dict[FetchPartition, None] = {}
         """The partitions that are worth a look, in the order to serve them."""
-        self.parked: FetchInFlight | None = None
+        self.parked: Parked | None = None
         """The request of the session that waits for something to happen."""
         self.sight: tuple[bool, str] = (False, "")
         """What of a request decides how far its reader sees (whether it reads only what is
         committed, and its rack); another makes all worth a look.
         """
-        self.ahead: ReadAhead | None = None
+        self.ahead: Any = None
         """What was read for the next request of a follower that catches up."""
 
     def update(self, wanted: Iterable[FetchPartition], forgotten: Iterable[PartitionKey]) -> None:
@@ -218,8 +235,8 @@ class FetchSession:
         self.ahead = None
 
 
-class FetchContext(NamedTuple):
-    """What one Fetch request amounts to: its session, and how to answer."""
+class ReadContext(NamedTuple):
+    """What one request amounts to: its session, and how to answer."""
 
     session: FetchSession
     incremental: bool
@@ -260,7 +277,7 @@ class FetchSessionCache:
         by_topic_id: bool,
         now_ms: int,
         replica_id: int = CONSUMER,
-    ) -> FetchContext:
+    ) -> ReadContext:
         """What the request's session fields ask for; ApiError if they do not fit a session here."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._close(self._sessions.get(session_id))
@@ -270,7 +287,7 @@ class FetchSessionCache:
             session.update(wanted, ())
             if epoch == INITIAL_EPOCH and wanted:
                 self._keep(session)
-            return FetchContext(session, incremental=False)
+            return ReadContext(session, incremental=False)
         known = self._sessions.get(session_id)
         if known is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -285,7 +302,7 @@ class FetchSessionCache:
         self._sessions.move_to_end(session_id)
         if not known.partitions:
             self._close(known)
-        return FetchContext(known, incremental=True)
+        return ReadContext(known, incremental=True)
 
     def _keep(self, session: FetchSession) -> None:
         self._close(self._followers.get(session.replica_id))

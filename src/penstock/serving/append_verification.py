@@ -1,9 +1,9 @@
-"""The transactional side of a Produce request: verified before it is appended.
+"""The transactional side of an append: verified before it is staged.
 
 Duty: find out which partitions of a request begin a transaction there, have them verified with the
 transaction's coordinator (or added to the transaction, from Produce version 12 on), and let the
 batches in under the guard that was taken before the question was asked. A request that has nothing
-to ask for does not wait. One that waits holds its connection, so that the order of a producer's
+to ask for does not wait. One that waits holds its source, so that the order of a producer's
 batches stays.
 
 Where the coordinator has not finished the producer's last transaction (CONCURRENT_TRANSACTIONS) a
@@ -24,25 +24,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from penstock.base.clock import Clock
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
-from penstock.base.ids import TopicPartition
+from penstock.base.ids import TopicKey, TopicPartition
 from penstock.config.broker_config import BrokerConfig
 from penstock.coordinating.transaction_verification import SupportedOperation, TransactionVerifier
 from penstock.log.verification import NOT_ASKED, VerificationGuard
 from penstock.metadata.names import INTERNAL_TOPICS
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
-from penstock.wire.produce_codec import ProduceBody, TopicKey
 from penstock.wire.records import TRANSACTIONAL_FLAG, BatchHeader, parse_header
 
 if TYPE_CHECKING:
-    from penstock.serving.produce import ProduceInFlight
+    from penstock.serving.append import AppendInFlight, AppendRequest
 
 log = logging.getLogger("penstock.serving")
 
-ABORTABLE_FROM: Final = 11
-"""The first version of Produce that knows TRANSACTION_ABORTABLE."""
-ADDS_FROM: Final = 12
-"""The first version of Produce that puts its partitions into the transaction (KIP-890)."""
 RETRY_S: Final = 0.002
 """The first pause before a question is asked again; it doubles up to
 `add.partitions.to.txn.retry.backoff.ms`. A transaction is mostly ended within a few milliseconds.
@@ -72,7 +67,7 @@ class _Guarded(NamedTuple):
         return self.partition.log.producers.guards.get(self.producer_id) is self.guard
 
 
-class ProduceTransaction:
+class AppendTransaction:
     """What is known of the transaction that a Produce request belongs to."""
 
     __slots__ = ("errors", "guards", "operation", "verifies")
@@ -110,7 +105,7 @@ class ProduceTransaction:
         return any(not guarded.holds for guarded in self.guards.values())
 
 
-class ProduceVerification:
+class AppendVerification:
     """Holds transactional requests until they are verified, then hands them back."""
 
     def __init__(
@@ -125,38 +120,33 @@ class ProduceVerification:
         self._clock = clock
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[ProduceInFlight, asyncio.Task[None]] = {}
+        self._waiting: dict[AppendInFlight, asyncio.Task[None]] = {}
 
-    def begin(
-        self,
-        produce: ProduceInFlight,
-        body: ProduceBody,
-        resume: Callable[[ProduceInFlight, ProduceBody], None],
-    ) -> bool:
+    def begin(self, append: AppendInFlight, resume: Callable[[AppendInFlight], None]) -> bool:
         """Whether the request waits; it comes back through `resume` then."""
-        operation = _operation(produce.exchange.version)
+        request = append.request
+        operation = request.operation
         verifies = operation.adds or self._config().transaction_partition_verification_enable
-        transaction = ProduceTransaction(operation, verifies=verifies)
-        produce.transaction = transaction
-        batches = _transactional(body)
+        transaction = AppendTransaction(operation, verifies=verifies)
+        append.transaction = transaction
+        batches = _transactional(request)
         producers = {(h.producer_id, h.producer_epoch) for h in batches.values()}
         if len(producers) > 1:
-            produce.refusal = ApiError(
+            append.refusal = ApiError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 "the transactional batches of a request come from more than one producer",
             )
             return False
         if not verifies or not self._guard(transaction, batches):
             return False
-        produce.exchange.park()
-        size = sum(len(records or b"") for _, ps in body.topics for _, records in ps)
-        produce.exchange.connection.hold(size)
-        self._waiting[produce] = self._loop.create_task(
-            self._verify(produce, body, transaction, batches, resume)
+        size = sum(len(records or b"") for _, ps in request.topics for _, records in ps)
+        request.source.hold(size)
+        self._waiting[append] = self._loop.create_task(
+            self._verify(append, transaction, batches, resume)
         )
         return True
 
-    def _guard(self, transaction: ProduceTransaction, batches: dict[_Place, BatchHeader]) -> bool:
+    def _guard(self, transaction: AppendTransaction, batches: dict[_Place, BatchHeader]) -> bool:
         """Take a guard wherever a batch begins a transaction; whether there is one."""
         transaction.guards.clear()
         transaction.errors.clear()
@@ -183,27 +173,29 @@ class ProduceVerification:
 
     async def _verify(
         self,
-        produce: ProduceInFlight,
-        body: ProduceBody,
-        transaction: ProduceTransaction,
+        append: AppendInFlight,
+        transaction: AppendTransaction,
         batches: dict[_Place, BatchHeader],
-        resume: Callable[[ProduceInFlight, ProduceBody], None],
+        resume: Callable[[AppendInFlight], None],
     ) -> None:
-        connection = produce.exchange.connection
-        transactional_id = body.transactional_id or ""
+        request = append.request
         try:
-            await self._ask(transaction, transactional_id, batches)
-            resume(produce, body)
+            await self._ask(transaction, request.transactional_id or "", batches)
         except Exception:
-            log.exception("a transactional Produce request could not be verified")
-            connection.abort()
+            log.exception("a transactional append could not be verified")
+            append.refusal = ApiError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, "the transaction could not be verified"
+            )
         finally:
-            del self._waiting[produce]
-            connection.release()
+            del self._waiting[append]
+        try:
+            resume(append)
+        finally:
+            request.source.release()
 
     async def _ask(
         self,
-        transaction: ProduceTransaction,
+        transaction: AppendTransaction,
         transactional_id: str,
         batches: dict[_Place, BatchHeader],
     ) -> None:
@@ -242,18 +234,10 @@ class ProduceVerification:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _operation(version: int) -> SupportedOperation:
-    if version >= ADDS_FROM:
-        return SupportedOperation.ADD_PARTITION
-    if version >= ABORTABLE_FROM:
-        return SupportedOperation.GENERIC_ERROR
-    return SupportedOperation.DEFAULT_ERROR
-
-
-def _transactional(body: ProduceBody) -> dict[_Place, BatchHeader]:
+def _transactional(request: AppendRequest) -> dict[_Place, BatchHeader]:
     """The transactional batches of a request; what cannot be read is refused where it is staged."""
     batches: dict[_Place, BatchHeader] = {}
-    for topic, partitions in body.topics:
+    for topic, partitions in request.topics:
         for index, records in partitions:
             try:
                 header = parse_header(records or b"")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.partitions.produce_turns import TURN_BYTES_MAX, WRITING_TURNS_MAX
+from penstock.partitions.turns import TURN_BYTES_MAX, WRITING_TURNS_MAX
 from penstock.wire.records import read_records
 from support.batches import batch, heads
 from support.calls import RawTopic
@@ -191,7 +191,7 @@ def test_what_changes_a_log_otherwise_waits_for_what_is_being_written(
             send_turn(peers, topic, 0)
             await until(lambda: writes.beside)
             threading.Timer(0.1, writes.may_go_on.set).start()
-            rig.broker.write_turn()
+            rig.broker.turns.write_all()
             log = rig.partition(topic).log
             assert (log.log_end_offset, bool(log.writes)) == (2, False)
             log.roll()

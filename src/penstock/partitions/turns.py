@@ -1,0 +1,192 @@
+"""Turns of writing: what is staged in one turn of the event loop is written together.
+
+Partitions announce here what they have staged (`add`). At the end of the turn each of them writes
+it with one system call and tells those who staged it. While only one source appends there is
+nothing to group: what it stages between `begin` and `end` is written at once
+(`_GROUPING_OFF_AFTER` lone turns switch back to that).
+
+A turn ends early when much is staged. A worker thread then writes what is large of it, while the
+loop receives and checks what comes next. (If both wrote at a time nothing would be gained where it
+is the same file: the kernel lets one in after the other.)
+
+Invariant: a partition's batches come into its log in the order of their offsets, however many turns
+are being written; the log itself sees to that (`log.write_beside`).
+
+Limits: `TURN_BYTES_MAX`, `WRITING_TURNS_MAX`. Owned by the event loop's thread; only
+`WriteBeside.run` is called in the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from penstock.log.write_beside import WriteBeside
+
+TURN_BYTES_MAX = 1024 * 1024
+"""When so much is staged a turn ends early, for the worker to write. With less at a time that gains
+little: the two threads wait for each other, and for Python's lock, too often.
+"""
+WRITING_TURNS_MAX = 3
+"""When so many are being written the loop waits for the disk, and all producers wait with it."""
+_GROUPING_OFF_AFTER = 32
+
+
+class Staging(Protocol):
+    """A partition with something staged. It tells those who staged it, also of failures."""
+
+    def write_staged(self) -> None:
+        """Write what is staged, after what is being written."""
+
+    def begin_write(self) -> WriteBeside | None:
+        """Begin to write what is staged; None when that was not worth a worker, and is done."""
+
+    def end_write(self, write: WriteBeside) -> None:
+        """Take up what the worker has written, waiting for it if need be."""
+
+
+class _Writing:
+    """A turn that the worker writes."""
+
+    __slots__ = ("done", "writes")
+
+    def __init__(self, writes: list[tuple[Staging, WriteBeside]]) -> None:
+        self.writes = writes
+        self.done = False
+
+    def run(self) -> None:
+        """In the worker."""
+        for _, write in self.writes:
+            write.run()
+        self.done = True
+
+
+class Turns:
+    __slots__ = (
+        "_at_once",
+        "_bytes",
+        "_ending",
+        "_grouping",
+        "_last_source",
+        "_lone_turns",
+        "_loop",
+        "_requests",
+        "_staged",
+        "_worker",
+        "_writing",
+    )
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="log-write")
+        self._staged: dict[Staging, None] = {}
+        self._bytes = 0  # staged in this turn
+        self._requests = 0  # of this turn
+        self._at_once = False
+        self._writing: deque[_Writing] = deque()
+        self._ending = False
+        self._grouping = False
+        self._lone_turns = 0
+        self._last_source: object = None
+
+    # -- staging -------------------------------------------------------------------------------
+
+    def begin(self, source: object) -> None:
+        """`source` is about to stage; to be followed by `end`."""
+        self._requests += 1
+        if self._grouping or self._writing:
+            self._last_source = source
+            return
+        if source is not self._last_source:
+            self._grouping = self._last_source is not None
+            self._last_source = source
+        self._at_once = True
+
+    def add(self, partition: Staging, size: int) -> None:
+        """A partition has staged `size` bytes."""
+        if not self._staged and not self._at_once:
+            self._loop.call_soon(self._end_of_turn)
+        self._staged[partition] = None
+        self._bytes += size
+
+    def end(self) -> None:
+        if self._at_once:
+            self._at_once = False
+            self._requests = self._bytes = 0
+            staged, self._staged = self._staged, {}
+            for partition in staged:
+                partition.write_staged()
+        elif self._bytes > TURN_BYTES_MAX:
+            self._write_large()
+
+    # -- the ends of turns ---------------------------------------------------------------------
+
+    def write_all(self) -> None:
+        """Write all that is staged, and wait for what is being written."""
+        while self._staged or self._writing:  # an acknowledgement may let another request begin
+            while self._writing:
+                self._end_first()
+            self._write_here()
+
+    def stop(self) -> None:
+        self.write_all()
+        self._worker.shutdown()
+
+    def _end_of_turn(self) -> None:
+        if not self._writing:  # else it comes behind that
+            self._write_here()
+
+    def _write_here(self) -> None:
+        for partition in self._take():
+            partition.write_staged()
+
+    def _take(self) -> dict[Staging, None]:
+        staged, self._staged = self._staged, {}
+        requests, self._requests = self._requests, 0
+        self._bytes = 0
+        if requests > 1:
+            self._lone_turns = 0
+        elif requests:
+            self._lone_turns += 1
+            if self._lone_turns >= _GROUPING_OFF_AFTER:
+                self._grouping = False
+                self._lone_turns = 0
+        return staged
+
+    def _write_large(self) -> None:
+        if len(self._writing) >= WRITING_TURNS_MAX:
+            self._end_first()
+        writes = []
+        for partition in self._take():
+            write = partition.begin_write()
+            if write is not None:
+                writes.append((partition, write))
+        if writes:
+            writing = _Writing(writes)
+            self._writing.append(writing)
+            done = self._loop.run_in_executor(self._worker, writing.run)
+            done.add_done_callback(self._worker_done)
+        self._end_done()
+
+    def _worker_done(self, done: asyncio.Future[None]) -> None:
+        done.result()
+        self._end_done()
+        self._end_of_turn()
+
+    def _end_done(self) -> None:
+        """End the turns that are written, up to the first that is not."""
+        if self._ending:
+            return  # an acknowledgement let another request begin: the caller below goes on
+        self._ending = True
+        try:
+            while self._writing and self._writing[0].done:
+                self._end_first()
+        finally:
+            self._ending = False
+
+    def _end_first(self) -> None:
+        """End the first turn that is being written, waiting for it if need be."""
+        for partition, write in self._writing.popleft().writes:
+            partition.end_write(write)
