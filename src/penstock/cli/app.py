@@ -69,7 +69,6 @@ def build_app() -> typer.Typer:
         cls=RootGroup,
         help="Penstock: a message log that speaks Kafka's wire protocol.",
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,24 +42,39 @@ def commands(group: LazyGroup, *path: str) -> Iterator[tuple[str, LazyCommand, A
             yield from commands(command, *path, name)
 
 
-def python(script: str) -> str:
+def python(script: str, **environment: str) -> str:
     """What a fresh interpreter prints."""
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | environment,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def output_of_light(argv: list[str]) -> str:
+def output_of_light(argv: list[str], **environment: str) -> str:
     """What a command line prints; it must import nothing heavy."""
     return python(
         f"import sys; sys.argv = ['penstock', *{argv!r}]\n"
         "from penstock.cli import main\n"
         "assert main() == 0\n"
         f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
-        "assert not heavy, heavy\n"
+        "assert not heavy, heavy\n",
+        **environment,
     )
+
+
+def completed_by_bash(line: str) -> list[str]:
+    """What Tab offers at the end of `line`; nothing heavy may be imported for it."""
+    words = line.split(" ")
+    offered = output_of_light(
+        [], _PENSTOCK_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1)
+    )
+    return offered.split()
 
 
 def test_tables_tell_what_the_commands_tell() -> None:
@@ -120,6 +136,20 @@ def test_help_of_a_verb_imports_that_verb_alone() -> None:
         "assert verbs == ['penstock.cli.topic.list_topics'], verbs\n"
     )
     assert "--internal" in python(script)
+
+
+def test_completion_of_commands_and_options() -> None:
+    assert completed_by_bash("penstock t") == ["topic", "txn"]
+    assert completed_by_bash("penstock topic de") == ["describe", "delete"]
+    assert completed_by_bash("penstock pipeline st") == ["status", "stop"]
+    assert "archive" in completed_by_bash("penstock pipeline a")
+    assert completed_by_bash("penstock serve --da") == ["--data-dir"]
+
+
+def test_completion_can_be_installed() -> None:
+    script = output_of_light([], _PENSTOCK_COMPLETE="source_bash")
+    assert "complete -o default -F _penstock_completion penstock" in script
+    assert "--install-completion" in output_of_light(["--help"])
 
 
 def imports_inside_functions() -> set[tuple[str, str]]:
