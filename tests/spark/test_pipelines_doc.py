@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import typer
 
-from penstock.cli.pipeline import build
+from penstock.cli.pipeline.ready import PipelineGroup
 from support.helpers import make_topic, produce_all, producer
 from support.process import BrokerProcess
 from support.spark_sink import committed
@@ -66,7 +65,7 @@ def test_the_commands_are_known(line: str) -> None:
     """Each is parsed down to its last option; nothing is run."""
     program, group, verb, *words = shlex.split(line)
     assert (program, group) == ("penstock", "pipeline")
-    commands: Any = typer.main.get_command(build())
+    commands: Any = PipelineGroup(name=group)
     command = commands.get_command(None, verb)
     assert command is not None
     assert command.make_context(verb, words).params

@@ -1,19 +1,20 @@
 """The command line: `penstock NOUN VERB`.
 
-Nothing heavy is imported here: `penstock serve` has to be ready in a second, so that typer, the
-Kafka client, rich and the load generator are imported only where they are used.
+Nothing heavy is imported here: `penstock serve` has to be ready in a second, so that a node runs
+without typer, and each other command without what only the others need (`lazy.py`).
 """
 
 from __future__ import annotations
 
 import sys
 
+from penstock.cli.errors import EXIT_INTERRUPTED, CliError, fail
+
 
 def main() -> int:
     """The entry point of the `penstock` command; the result is the exit code."""
     argv = sys.argv[1:]
     if argv[:1] == ["serve"]:
-        from penstock.cli.errors import EXIT_INTERRUPTED, CliError, fail
         from penstock.cli.serve_node import parse_plain, serve_node
 
         options = parse_plain(argv[1:])

@@ -9,44 +9,75 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
+from typing import ClassVar
 
 import typer
 
+from penstock import __version__
+from penstock.base.build import is_compiled
 from penstock.cli.errors import EXIT_INTERRUPTED, EXIT_USAGE, CliError, abandon_stdout, fail
+from penstock.cli.lazy import LazyGroup, Verb
 
 _SUGGESTION = re.compile(r"\.? (?:Did you mean |\(Possible options: )([^?)]*)[?)]+")
 """typer's two ways to suggest what was meant, which become one."""
 
 
-def build_app() -> typer.Typer:
-    """The whole tree of commands; the modules named here import nothing heavier than typer."""
-    from penstock.cli import bench, cluster, dev, group, pipeline, serve, topic, txn
+class RootGroup(LazyGroup):
+    """Everything that can follow `penstock`."""
 
+    verbs: ClassVar[Mapping[str, Verb]] = {
+        "serve": Verb(
+            "penstock.cli.serve:serve",
+            "Run a Penstock node until SIGTERM or Ctrl-C.",
+        ),
+        "dev": Verb(
+            "penstock.cli.dev.dev:dev",
+            "Run a local cluster until SIGTERM or Ctrl-C; more nodes than before make it grow.",
+        ),
+        "topic": Verb(
+            "penstock.cli.topic:TopicGroup",
+            "Make, change, fill and read topics.",
+        ),
+        "group": Verb(
+            "penstock.cli.group:GroupGroup",
+            "See consumer groups, move them in their topics, remove them.",
+        ),
+        "txn": Verb(
+            "penstock.cli.txn:TxnGroup",
+            "See transactions, find those that hang, end them.",
+        ),
+        "cluster": Verb(
+            "penstock.cli.cluster:ClusterGroup",
+            "See the cluster, move its data, change its nodes.",
+        ),
+        "pipeline": Verb(
+            "penstock.cli.pipeline.ready:PipelineGroup",
+            "Make, run and watch pipelines on Spark.",
+        ),
+        "bench": Verb(
+            "penstock.cli.bench:BenchGroup",
+            "Measure a broker: throughput, latency, start, memory, groups.",
+        ),
+    }
+
+
+def build_app() -> typer.Typer:
+    """The tree of commands; nothing below its root is imported yet."""
     app = typer.Typer(
         name="penstock",
+        cls=RootGroup,
         help="Penstock: a message log that speaks Kafka's wire protocol.",
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_root)
-    app.command("serve")(serve.serve)
-    app.command("dev")(dev.dev)
-    app.add_typer(topic.build(), name="topic")
-    app.add_typer(group.build(), name="group")
-    app.add_typer(txn.build(), name="txn")
-    app.add_typer(cluster.build(), name="cluster")
-    app.add_typer(pipeline.build(), name="pipeline")
-    app.add_typer(bench.build(), name="bench")
     return app
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from penstock import __version__
-        from penstock.base.build import is_compiled
-
         print(f"penstock {__version__}{' (compiled)' if is_compiled() else ''}")
         raise typer.Exit
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from penstock.base.errors import ErrorCode, InvariantBroken
 from penstock.cli.errors import CliError
+from penstock.cli.kafka import Cluster, parse_addresses
 from penstock.wire.apis import ApiKey, request_header_version, response_header_version
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.messages.header import RequestHeader, ResponseHeader
 from penstock.wire.schema import Message
-
-if TYPE_CHECKING:
-    from penstock.cli.kafka import Cluster
 
 CLIENT_ID = "penstock-cli"
 FIND_COORDINATOR_VERSION = 2
@@ -104,8 +102,6 @@ def find_coordinator(
     """The address of the coordinator of a group or a transactional id, which may take a moment to
     be there.
     """
-    from penstock.cli.kafka import parse_addresses
-
     deadline = time.monotonic() + cluster.timeout_s
     while True:
         why = ""

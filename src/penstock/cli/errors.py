@@ -4,6 +4,7 @@ and how it is told.
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Iterable
@@ -34,8 +35,6 @@ def usage_error(sentence: str) -> CliError:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean X?)` when something known is close to `word`, else nothing."""
-    import difflib
-
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]}?)" if close else ""
 

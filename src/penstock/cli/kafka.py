@@ -1,8 +1,8 @@
 """The Kafka client of the command line (confluent-kafka), and its errors as sentences.
 
 Everything here works against any Kafka cluster. Each wait is bounded by `--timeout`;
-librdkafka's own log lines never reach the terminal. This module imports confluent-kafka: import
-it inside commands only.
+librdkafka's own log lines never reach the terminal. This module imports confluent-kafka: only
+modules of commands may import it, never one that lists them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What commands print: tables or JSON on stdout, remarks on stderr.
 
-rich (colours, tables, progress) is imported only when stdout or stderr is a terminal; a pipe
-gets plain, aligned columns.
+A terminal gets colours and progress bars (`terminal.py`, which imports rich, and is imported only
+then); a pipe gets plain, aligned columns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         for i in range(len(columns))
     ]
     if sys.stdout.isatty():
-        _print_rich_table(columns, texts, right)
+        from penstock.cli import terminal
+
+        terminal.print_table(columns, texts, right)
         return
     widths = [max(len(c), *(len(row[i]) for row in texts), 0) for i, c in enumerate(columns)]
     for cells in [[c.upper() for c in columns], *texts]:
@@ -35,20 +37,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
             for cell, width, to_right in zip(cells, widths, right, strict=True)
         )
         print("  ".join(padded).rstrip())
-
-
-def _print_rich_table(columns: Sequence[str], rows: list[list[str]], right: list[bool]) -> None:
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE, header_style="bold cyan")
-    for column, to_right in zip(columns, right, strict=True):
-        table.add_column(column, justify="right" if to_right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
 
 
 def print_pairs(rows: Sequence[tuple[str, str]]) -> None:
@@ -61,9 +49,9 @@ def print_pairs(rows: Sequence[tuple[str, str]]) -> None:
 def title(text: str) -> None:
     """A heading line of text output."""
     if sys.stdout.isatty():
-        from rich.console import Console
+        from penstock.cli import terminal
 
-        Console().print(text, style="bold", markup=False, highlight=False)
+        terminal.print_title(text)
     else:
         print(text)
 
@@ -101,32 +89,10 @@ def progress(
     if not wanted or not sys.stderr.isatty():
         yield _Silent()
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.progress import Progress as RichProgress
+    from penstock.cli import terminal
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True) if in_bytes else MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with RichProgress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(what, total=total)
-
-        class Bar:
-            is_seen = True
-
-            def advance(self, steps: int = 1) -> None:
-                bars.advance(task, steps)
-
-        yield Bar()
+    with terminal.bar(what, total, in_bytes=in_bytes) as seen:
+        yield seen
 
 
 def plural(count: int, noun: str) -> str:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.serve_node import ServeOptions, serve_node
+
 
 def serve(
     data_dir: Annotated[
@@ -37,6 +39,4 @@ def serve(
     ] = None,
 ) -> int:
     """Run a Penstock node until SIGTERM or Ctrl-C."""
-    from penstock.cli.serve_node import ServeOptions, serve_node
-
     return serve_node(ServeOptions(data_dir, listen or [], http, config, settings or []))

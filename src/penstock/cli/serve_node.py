@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.cli.errors import usage_error
+from penstock.config.broker_config import broker_config
+from penstock.config.load import load_settings
+from penstock.config.table import ConfigError
 
 
 @dataclass(slots=True)
@@ -50,10 +53,6 @@ def parse_plain(argv: list[str]) -> ServeOptions | None:
 
 def serve_node(options: ServeOptions) -> int:
     """Run a node until a signal ends it; its exit code."""
-    from penstock.config.broker_config import broker_config
-    from penstock.config.load import load_settings
-    from penstock.config.table import ConfigError
-
     arguments = [] if options.data_dir is None else [f"log.dirs={options.data_dir}"]
     if options.listen:
         arguments.append(f"listeners={_listeners(options.listen)}")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.cluster import asking
 from penstock.cli.cluster.drain import CORDON, drain
 from penstock.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from penstock.wire.messages.describe_log_dirs import (
@@ -52,7 +51,7 @@ def test_the_end_of_a_cordon_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
         made.append(LateNode(bootstrap, timeout_s))
         return made[-1]
 
-    monkeypatch.setattr(asking, "Brokers", brokers)
+    monkeypatch.setattr("penstock.cli.cluster.drain.Brokers", brokers)
     drain(3, undo=True)
     assert made[0].changed == [CORDON]
     assert made[0].looks == LATE_LOOKS + 1

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.bench.broker import touch_memory
+from penstock.cli.bench.confluent import consume as consume_by_client
+from penstock.cli.bench.raw_consume import FetchLoad
+from penstock.cli.bench.raw_produce import ProduceLoad
+from penstock.cli.bench.report import Load, print_result, throughput
+from penstock.cli.bench.requests import message_batch
 from penstock.cli.bench.target import (
     WARM_UP_S,
     BrokerPid,
@@ -31,10 +37,8 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
+from penstock.cli.output import progress
 from penstock.cli.values import parse_size
-
-if TYPE_CHECKING:
-    from penstock.cli.bench.report import Load
 
 
 def consume(
@@ -72,9 +76,6 @@ def consume(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Read a topic that is filled for it, from start to end and over again, at full speed."""
-    from penstock.cli.bench.broker import touch_memory
-    from penstock.cli.bench.report import print_result, throughput
-
     size, batch_size, fetch_size = (
         parse_size(message_bytes),
         parse_size(batch_bytes),
@@ -102,10 +103,6 @@ def consume(
 
 def _fill(found: Target, topic: str, size: int, batch_size: int, total: int) -> int:
     """Publishes `total` bytes to partition 0; the end offset."""
-    from penstock.cli.bench.raw_produce import ProduceLoad
-    from penstock.cli.bench.requests import message_batch
-    from penstock.cli.output import progress
-
     batch, _ = message_batch(size, batch_size)
     wanted = math.ceil(total / len(batch))
     address = leader_address(found.cluster, topic)
@@ -123,9 +120,6 @@ def _fill(found: Target, topic: str, size: int, batch_size: int, total: int) -> 
 def _raw(
     found: Target, topic: str, end: int, fetch_size: int, connections: int, seconds: float
 ) -> Load:
-    from penstock.cli.bench.raw_consume import FetchLoad
-    from penstock.cli.bench.report import Load
-
     load = FetchLoad(
         leader_address(found.cluster, topic),
         topic,
@@ -143,9 +137,6 @@ def _raw(
 
 
 def _confluent(found: Target, topic: str, end: int, seconds: float) -> Load:
-    from penstock.cli.bench.confluent import consume as consume_by_client
-    from penstock.cli.bench.report import Load
-
     found.meter.restart()
     messages, size, took = consume_by_client(found.cluster, topic, 0, end, seconds)
     return Load(took, messages, size, 0, found.meter.read())

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.bench.target import BrokerPid, Dir, Http, Json, Seconds, Start, Touch
+from penstock.cli.bench import raw_groups
+from penstock.cli.bench.broker import touch_memory
+from penstock.cli.bench.idle import SPARE_DESCRIPTORS, allow_descriptors
+from penstock.cli.bench.raw_groups import Coordinator
+from penstock.cli.bench.report import CpuMeter, print_result
+from penstock.cli.bench.target import (
+    BrokerPid,
+    Dir,
+    Http,
+    Json,
+    Seconds,
+    Start,
+    Touch,
+    bench_topic,
+    target,
+)
+from penstock.cli.connection import find_coordinator
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -17,10 +33,7 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.bench.raw_groups import Coordinator
-    from penstock.cli.bench.report import CpuMeter
+from penstock.cli.values import parse_size
 
 SETTLE_S = 1.0
 ANSWER_S_MAX = 120.0
@@ -49,14 +62,6 @@ def groups(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Rebalance a group in both protocols and read the CPU time of idle groups."""
-    from penstock.cli.bench import raw_groups
-    from penstock.cli.bench.broker import touch_memory
-    from penstock.cli.bench.idle import SPARE_DESCRIPTORS, allow_descriptors
-    from penstock.cli.bench.report import print_result
-    from penstock.cli.bench.target import bench_topic, target
-    from penstock.cli.connection import find_coordinator
-    from penstock.cli.values import parse_size
-
     touch_memory(parse_size(touch))
     allow_descriptors(max(members, idle_groups) + SPARE_DESCRIPTORS)
     result: dict[str, Any] = {"bench": "groups", "members": members, "partitions": partitions}
@@ -78,7 +83,6 @@ def _idle(
     coordinator: Coordinator, meter: CpuMeter, prefix: str, count: int, seconds: float
 ) -> dict[str, Any]:
     """Cores that the broker keeps busy: without groups of ours, then with `count` of each kind."""
-    from penstock.cli.bench import raw_groups
 
     def cores() -> float:
         time.sleep(SETTLE_S)

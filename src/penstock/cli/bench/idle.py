@@ -11,9 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.bench import broker
+from penstock.cli.bench.report import MB, print_result
+from penstock.cli.bench.requests import frame
 from penstock.cli.bench.target import Dir, Json
 from penstock.cli.errors import usage_error
+from penstock.cli.kafka import parse_addresses
 from penstock.cli.options import Format, OutputFormat
+from penstock.cli.output import progress
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.api_versions import ApiVersionsRequest
 
 SETTLE_S = 2.0
 SPARE_DESCRIPTORS = 100
@@ -33,9 +40,6 @@ def idle(
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Start a node and read its resident memory, then again while it holds idle connections."""
-    from penstock.cli.bench import broker
-    from penstock.cli.bench.report import MB, print_result
-
     allow_descriptors(connections + SPARE_DESCRIPTORS)
     limits = (f"max.connections={connections + SPARE_DESCRIPTORS}",)
     with (
@@ -73,12 +77,6 @@ def allow_descriptors(wanted: int) -> None:
 
 def _connect(bootstrap: str, count: int) -> list[socket.socket]:
     """Connections that have asked for the API versions, as a client does, and then keep quiet."""
-    from penstock.cli.bench.requests import frame
-    from penstock.cli.kafka import parse_addresses
-    from penstock.cli.output import progress
-    from penstock.wire.apis import ApiKey
-    from penstock.wire.messages.api_versions import ApiVersionsRequest
-
     request = frame(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0)
     address = parse_addresses(bootstrap)[0]
     held = []

@@ -6,6 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.bench.broker import touch_memory
+from penstock.cli.bench.confluent import latency as latency_by_client
+from penstock.cli.bench.raw_latency import LatencyRun
+from penstock.cli.bench.report import percentiles, print_result
+from penstock.cli.bench.requests import batch_of
 from penstock.cli.bench.target import (
     WARM_UP_S,
     BrokerPid,
@@ -62,9 +67,6 @@ def latency(
     """Publish at a fixed rate and long-poll on another connection; latency counts from when a
     message was due.
     """
-    from penstock.cli.bench.broker import touch_memory
-    from penstock.cli.bench.report import print_result
-
     size = parse_size(message_bytes)
     if client is Client.CONFLUENT and per_request != 1:
         raise usage_error(
@@ -92,9 +94,6 @@ def latency(
 def _raw(
     found: Target, topic: str, size: int, per_request: int, rate: float, seconds: float
 ) -> dict[str, Any]:
-    from penstock.cli.bench.raw_latency import LatencyRun
-    from penstock.cli.bench.requests import batch_of
-
     run = LatencyRun(
         leader_address(found.cluster, topic), topic, batch_of(size, per_request), per_request
     )
@@ -107,16 +106,12 @@ def _raw(
 
 
 def _confluent(found: Target, topic: str, size: int, rate: float, seconds: float) -> dict[str, Any]:
-    from penstock.cli.bench.confluent import latency as latency_by_client
-
     found.meter.restart()
     latencies, took = latency_by_client(found.cluster, topic, bytes(size), rate, seconds)
     return _result(latencies, took, len(latencies), found.meter.read())
 
 
 def _result(latencies: list[int], took: float, messages: int, cpu: float | None) -> dict[str, Any]:
-    from penstock.cli.bench.report import percentiles
-
     result: dict[str, Any] = {
         "seconds": round(took, 3),
         "messages": messages,

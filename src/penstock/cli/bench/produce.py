@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.bench.broker import touch_memory
+from penstock.cli.bench.confluent import ConfluentProducer
+from penstock.cli.bench.raw_produce import ProduceLoad
+from penstock.cli.bench.report import Load, print_result, throughput
+from penstock.cli.bench.requests import message_batch
 from penstock.cli.bench.target import (
     WARM_UP_S,
     BrokerPid,
@@ -33,9 +38,6 @@ from penstock.cli.options import (
     Timeout,
 )
 from penstock.cli.values import parse_size
-
-if TYPE_CHECKING:
-    from penstock.cli.bench.report import Load
 
 
 def produce(
@@ -77,9 +79,6 @@ def produce(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Publish at full speed to a topic made for it and deleted afterwards."""
-    from penstock.cli.bench.broker import touch_memory
-    from penstock.cli.bench.report import print_result, throughput
-
     size, batch_size = parse_size(message_bytes), parse_size(batch_bytes)
     request_size = batch_size if request_bytes is None else parse_size(request_bytes)
     if request_size < batch_size:
@@ -120,10 +119,6 @@ def _raw(
     acks: Acks,
     seconds: float,
 ) -> Load:
-    from penstock.cli.bench.raw_produce import ProduceLoad
-    from penstock.cli.bench.report import Load
-    from penstock.cli.bench.requests import message_batch
-
     batch, count = message_batch(size, batch_size)
     load = ProduceLoad(
         leader_address(found.cluster, topic),
@@ -147,9 +142,6 @@ def _raw(
 def _confluent(
     found: Target, topic: str, size: int, batch_size: int, acks: Acks, seconds: float
 ) -> Load:
-    from penstock.cli.bench.confluent import ConfluentProducer
-    from penstock.cli.bench.report import Load
-
     settings = {"acks": acks.value, "linger.ms": 5, "batch.size": max(batch_size, 1)}
     producer = ConfluentProducer(found.cluster, topic, bytes(size), settings)
     producer.run(WARM_UP_S)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Annotated, Any
 
 import typer
+from confluent_kafka import Producer
 
+from penstock.cli.bench import broker
+from penstock.cli.bench.report import print_result
 from penstock.cli.bench.target import Dir, Json
+from penstock.cli.errors import CliError
+from penstock.cli.kafka import Cluster
 from penstock.cli.options import Format, OutputFormat
+from penstock.cli.output import progress
+from penstock.cli.topic.create import create_topic
 
 TOPIC = "penstock-bench"
 MESSAGES_PER_PARTITION = 10
@@ -30,12 +38,6 @@ def startup(
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Start nodes on core 0 and time them; the data is made for it and removed afterwards."""
-    import statistics
-
-    from penstock.cli.bench import broker
-    from penstock.cli.bench.report import print_result
-    from penstock.cli.output import progress
-
     times = []
     with broker.temporary_data_dir(folder) as root:
         if partitions:
@@ -61,12 +63,6 @@ def startup(
 
 def _fill(bootstrap: str, partitions: int) -> None:
     """Some messages in each of `partitions` partitions."""
-    from confluent_kafka import Producer
-
-    from penstock.cli.errors import CliError
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.topic.create import create_topic
-
     cluster = Cluster(bootstrap, FILL_S_MAX)
     create_topic(cluster, cluster.admin(), TOPIC, partitions, None, {}, may_exist=False)
     producer = Producer(cluster.settings({"linger.ms": 50}))

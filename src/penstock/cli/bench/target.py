@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
+from penstock.cli.bench import broker
+from penstock.cli.bench.report import CpuMeter
 from penstock.cli.errors import CliError, usage_error
-
-if TYPE_CHECKING:
-    from penstock.cli.bench.report import CpuMeter
-    from penstock.cli.kafka import Cluster
+from penstock.cli.kafka import Cluster
+from penstock.cli.topic.create import create_topic
 
 WARM_UP_S = 1.0
 
@@ -82,10 +83,6 @@ def target(
     folder: str | None,
 ) -> Iterator[Target]:
     """The broker to measure, with the clock of its CPU time."""
-    from penstock.cli.bench import broker
-    from penstock.cli.bench.report import CpuMeter
-    from penstock.cli.kafka import Cluster
-
     if not start:
         if pid is not None and http is not None:
             raise usage_error("--broker-pid and --http say the same: give one of them")
@@ -108,8 +105,6 @@ def target(
 @contextmanager
 def bench_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
     """A topic that exists only while it is measured."""
-    from penstock.cli.topic.create import create_topic
-
     name = f"penstock-bench-{os.getpid()}"
     admin = cluster.admin()
     create_topic(cluster, admin, name, partitions, None, {}, may_exist=False)
@@ -124,8 +119,6 @@ def bench_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
 
 def leader_address(cluster: Cluster, topic: str) -> tuple[str, int]:
     """Where the raw load connects: the one leader of all partitions."""
-    import time
-
     admin = cluster.admin()
     deadline = time.monotonic() + cluster.timeout_s
     while time.monotonic() < deadline:

@@ -2,36 +2,59 @@
 
 from __future__ import annotations
 
-import typer
+from collections.abc import Mapping
+from typing import ClassVar
+
+from penstock.cli.lazy import LazyGroup, Verb
 
 
-def build() -> typer.Typer:
-    """The group of commands about the cluster as a whole."""
-    from penstock.cli.cluster import (
-        drain,
-        elect_leaders,
-        features,
-        nodes,
-        reassign,
-        recover_quorum,
-        remove,
-        status,
-        voters,
-    )
+class ClusterGroup(LazyGroup):
+    """The commands about the cluster as a whole."""
 
-    group = typer.Typer(
-        help="See the cluster, move its data, change its nodes.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command("status")(status.status)
-    group.command("nodes")(nodes.nodes)
-    group.command("elect-leaders")(elect_leaders.elect_leaders)
-    group.command("reassign")(reassign.reassign)
-    group.command("drain")(drain.drain)
-    group.command("remove")(remove.remove)
-    group.command("add-voter")(voters.add_voter)
-    group.command("remove-voter")(voters.remove_voter)
-    group.command("features")(features.features)
-    group.command("recover-quorum")(recover_quorum.recover_quorum)
-    return group
+    verbs: ClassVar[Mapping[str, Verb]] = {
+        "status": Verb(
+            "penstock.cli.cluster.status:status",
+            "Show the quorum, the nodes, partitions in danger, moves under way and skew; exit"
+            " code 3 when data is unavailable or has lost safety.",
+        ),
+        "nodes": Verb(
+            "penstock.cli.cluster.nodes:nodes",
+            "List the nodes with address, rack, state, role in the quorum, leaders, replicas"
+            " and disk.",
+        ),
+        "elect-leaders": Verb(
+            "penstock.cli.cluster.elect_leaders:elect_leaders",
+            "Give partitions back to their preferred leaders, the first of their replicas; with"
+            " --unclean, give those without a leader to any replica that is alive.",
+        ),
+        "reassign": Verb(
+            "penstock.cli.cluster.reassign:reassign",
+            "Plan an even spread of the partitions, show it, and carry it out; exit code 3 of"
+            " --verify means that it is not done yet.",
+        ),
+        "drain": Verb(
+            "penstock.cli.cluster.drain:drain",
+            "Move every replica away from NODE and place no new ones there.",
+        ),
+        "remove": Verb(
+            "penstock.cli.cluster.remove:remove",
+            "Take the stopped NODE, which holds no replica any more, out of the voters and the"
+            " cluster.",
+        ),
+        "add-voter": Verb(
+            "penstock.cli.cluster.voters:add_voter",
+            "Make NODE, which follows the metadata as an observer, a voter of the quorum.",
+        ),
+        "remove-voter": Verb(
+            "penstock.cli.cluster.voters:remove_voter",
+            "Take NODE out of the voters; it goes on as an observer and keeps its data.",
+        ),
+        "features": Verb(
+            "penstock.cli.cluster.features:features",
+            "Show each feature's finalised level and the levels that every node supports.",
+        ),
+        "recover-quorum": Verb(
+            "penstock.cli.cluster.recover_quorum:recover_quorum",
+            "Make the stopped node in DIR the only voter, when the other voters are lost for good.",
+        ),
+    }

@@ -8,10 +8,12 @@ drained in the same way, as long as each partition has a replica in sync elsewhe
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from penstock.cli.cluster.asking import Brokers
+from penstock.cli.cluster.configs import Change, alter_node
 from penstock.cli.cluster.options import (
     NodeId,
     Throttle,
@@ -20,6 +22,9 @@ from penstock.cli.cluster.options import (
     require_yes,
     throttle_rate,
 )
+from penstock.cli.cluster.planning import without
+from penstock.cli.cluster.reassign import carry_out, quiet_state
+from penstock.cli.cluster.state import ClusterState, Node, read_disk, read_nodes
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -29,10 +34,7 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import ClusterState, Node
+from penstock.cli.output import remark
 
 CORDON = "cordoned.log.dirs"
 HEARD_S_MAX = 5.0
@@ -53,10 +55,6 @@ def drain(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Move every replica away from NODE and place no new ones there."""
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import read_nodes
-    from penstock.cli.output import remark
-
     rate = throttle_rate(throttle)
     if not undo:
         require_yes(yes, f"draining node {node}")
@@ -74,9 +72,6 @@ def drain(
 
 
 def _empty(brokers: Brokers, node: Node, rate: int | None, *, yes: bool, as_json: bool) -> None:
-    from penstock.cli.cluster.planning import without
-    from penstock.cli.cluster.reassign import carry_out, quiet_state
-
     for round_number in range(ROUNDS_MAX):
         state = quiet_state(brokers)
         if round_number and not _held(state, node):
@@ -102,8 +97,6 @@ def _held(state: ClusterState, node: Node) -> list[str]:
 
 
 def _cordon(brokers: Brokers, node: Node, *, on: bool) -> None:
-    from penstock.cli.cluster.configs import Change, alter_node
-
     doing = f"cordon node {node.id}" if on else f"lift the cordon of node {node.id}"
     alter_node(brokers, node, [Change(CORDON, "*" if on else None)], doing)
     if not node.fenced:
@@ -115,8 +108,6 @@ def _await_cordon(brokers: Brokers, node: Node, *, on: bool) -> None:
 
     A release that does not tell, or a node that went away meanwhile, is not waited for in vain.
     """
-    from penstock.cli.cluster.state import read_disk
-
     deadline = time.monotonic() + HEARD_S_MAX
     while time.monotonic() < deadline:
         try:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from penstock.cli.cluster.asking import Brokers
+from penstock.cli.cluster.choice import choose
+from penstock.cli.cluster.elections import PREFERRED, UNCLEAN, Election, elect
 from penstock.cli.cluster.options import Topics, Yes, confirm, require_yes
+from penstock.cli.cluster.state import read_partitions
 from penstock.cli.errors import EXIT_FAILED
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -16,9 +20,7 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.elections import Election
+from penstock.cli.output import plural, print_json, print_table, remark
 
 
 def elect_leaders(
@@ -38,12 +40,6 @@ def elect_leaders(
     """Give partitions back to their preferred leaders, the first of their replicas; with --unclean,
     give those without a leader to any replica that is alive.
     """
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.choice import choose
-    from penstock.cli.cluster.elections import PREFERRED, UNCLEAN, elect
-    from penstock.cli.cluster.state import read_partitions
-    from penstock.cli.output import plural, remark
-
     if unclean:
         require_yes(yes, "an unclean election")
     brokers = Brokers(bootstrap, timeout)
@@ -68,8 +64,6 @@ def elect_leaders(
 
 
 def _print(held: list[Election], *, as_json: bool) -> None:
-    from penstock.cli.output import print_json, print_table
-
     if as_json:
         print_json(
             [

@@ -5,11 +5,13 @@ Newer nodes work at the old level until it is raised here, once no older node wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from penstock.cli.cluster.asking import Brokers, check
 from penstock.cli.cluster.options import Yes, confirm, require_yes
+from penstock.cli.cluster.state import ClusterState, Feature, gather
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -19,10 +21,12 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import ClusterState, Feature
+from penstock.cli.output import print_json, print_table, remark
+from penstock.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 
 UPGRADE = 1
 """Kafka's number for a change of level that only goes up."""
@@ -38,10 +42,6 @@ def features(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show each feature's finalised level and the levels that every node supports."""
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import gather
-    from penstock.cli.output import remark
-
     if upgrade:
         require_yes(yes, "finalising features")
     brokers = Brokers(bootstrap, timeout)
@@ -75,13 +75,6 @@ def _require_all(state: ClusterState) -> None:
 
 
 def _raise(brokers: Brokers, raised: list[Feature]) -> None:
-    from penstock.cli.cluster.asking import check
-    from penstock.wire.messages.update_features import (
-        FeatureUpdateKey,
-        UpdateFeaturesRequest,
-        UpdateFeaturesResponse,
-    )
-
     request = UpdateFeaturesRequest(
         timeout_ms=brokers.timeout_ms,
         feature_updates=[
@@ -98,8 +91,6 @@ def _raise(brokers: Brokers, raised: list[Feature]) -> None:
 
 
 def _print(state: ClusterState, output_format: Format) -> None:
-    from penstock.cli.output import print_json, print_table
-
     rows = [
         (f.name, f.finalized, f.supported_min, f.supported_max) for f in state.features.values()
     ]

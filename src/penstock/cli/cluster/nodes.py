@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from penstock.cli.cluster.asking import Brokers
+from penstock.cli.cluster.health import loads
+from penstock.cli.cluster.state import ClusterState, gather
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -12,9 +15,8 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.state import ClusterState
+from penstock.cli.output import bytes_text, print_json, print_table, remark
+from penstock.config.listeners import address_text
 
 
 def nodes(
@@ -23,10 +25,6 @@ def nodes(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List the nodes with address, rack, state, role in the quorum, leaders, replicas and disk."""
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import gather
-    from penstock.cli.output import print_json, remark
-
     state = gather(Brokers(bootstrap, timeout))
     if output_format is Format.JSON:
         print_json(node_facts(state))
@@ -38,9 +36,6 @@ def nodes(
 
 def node_facts(state: ClusterState) -> list[dict[str, Any]]:
     """One entry per registered node."""
-    from penstock.cli.cluster.health import loads
-    from penstock.config.listeners import address_text
-
     load = loads(state)
     rows = []
     for node in state.nodes.values():
@@ -83,8 +78,6 @@ def _role(state: ClusterState, node: int) -> str | None:
 
 def print_nodes(state: ClusterState) -> None:
     """The same as a table."""
-    from penstock.cli.output import bytes_text, print_table
-
     columns = ("node", "address", "rack", "state", "quorum", "leaders", "replicas", "disk", "free")
     rows = []
     for row in node_facts(state):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from penstock.cli.cluster.state import ClusterState, Node
 from penstock.cli.errors import CliError, usage_error
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.state import ClusterState, Node
+from penstock.cli.values import parse_size
 
 NodeId = Annotated[int, typer.Argument(metavar="NODE", min=0, help="Id of the node.")]
 Topics = Annotated[
@@ -34,8 +33,6 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def throttle_rate(text: str | None) -> int | None:
     """Bytes per second, or None for no throttle."""
-    from penstock.cli.values import parse_size
-
     if text is None:
         return None
     rate = parse_size(text)

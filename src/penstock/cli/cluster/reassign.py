@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from penstock.cli.cluster.asking import Brokers
+from penstock.cli.cluster.choice import choose
+from penstock.cli.cluster.execution import cancel, execute, tidy, unfinished
+from penstock.cli.cluster.moves import from_json, moves_to, to_json
 from penstock.cli.cluster.options import (
     Throttle,
     Topics,
@@ -19,6 +23,16 @@ from penstock.cli.cluster.options import (
     confirm,
     require_yes,
     throttle_rate,
+)
+from penstock.cli.cluster.planning import balanced
+from penstock.cli.cluster.show_moves import print_moves
+from penstock.cli.cluster.state import (
+    ClusterState,
+    Key,
+    Reassignment,
+    gather,
+    read_partitions,
+    read_reassignments,
 )
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.options import (
@@ -29,10 +43,7 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import ClusterState, Key, Reassignment
+from penstock.cli.output import plural, print_json, print_table, remark
 
 EXIT_UNFINISHED = 3
 
@@ -77,8 +88,6 @@ def reassign(
     """Plan an even spread of the partitions, show it, and carry it out; exit code 3 of --verify
     means that it is not done yet.
     """
-    from penstock.cli.cluster.asking import Brokers
-
     if verify and cancel:
         raise usage_error("--verify and --cancel exclude each other: keep one of them")
     if plan is not None and (topics or replication_factor is not None):
@@ -96,8 +105,6 @@ def reassign(
     if plan is not None:
         wanted = _read_plan(plan)
     else:
-        from penstock.cli.cluster.planning import balanced
-
         wanted = balanced(state, topics or [], replication_factor)
     carry_out(brokers, state, wanted, rate, save, export, dry_run=dry_run, yes=yes, as_json=as_json)
     return 0
@@ -105,9 +112,6 @@ def reassign(
 
 def quiet_state(brokers: Brokers) -> ClusterState:
     """The state of a cluster in which nothing is being moved; a plan would be about the past."""
-    from penstock.cli.cluster.state import gather
-    from penstock.cli.output import plural
-
     state = gather(brokers)
     if state.quorum is None:
         raise CliError(state.problems[0])
@@ -134,11 +138,6 @@ def carry_out(
     first: Callable[[], None] | None = None,
 ) -> None:
     """Shows what has to be moved, asks, and does it, `first` before all."""
-    from penstock.cli.cluster.execution import execute
-    from penstock.cli.cluster.moves import moves_to, to_json
-    from penstock.cli.cluster.show_moves import print_moves
-    from penstock.cli.output import plural, remark
-
     moves = moves_to(state, wanted)
     print_moves(state, moves, as_json=as_json)
     if save is not None:
@@ -161,16 +160,10 @@ def carry_out(
 
 
 def _read_plan(file: str | None) -> dict[Key, tuple[int, ...]]:
-    from penstock.cli.cluster.moves import from_json
-
     return {} if file is None else from_json(Path(file).read_text(encoding="utf-8"), file)
 
 
 def _verify(brokers: Brokers, plan: dict[Key, tuple[int, ...]], *, as_json: bool) -> int:
-    from penstock.cli.cluster.execution import tidy, unfinished
-    from penstock.cli.cluster.state import read_reassignments
-    from penstock.cli.output import remark
-
     moving = list(read_reassignments(brokers).values())
     left = unfinished(brokers, plan)
     _print_moving(moving, left, as_json=as_json)
@@ -182,8 +175,6 @@ def _verify(brokers: Brokers, plan: dict[Key, tuple[int, ...]], *, as_json: bool
 
 
 def _print_moving(moving: list[Reassignment], left: list[str], *, as_json: bool) -> None:
-    from penstock.cli.output import print_json, print_table
-
     rows = [(m.topic, m.number, *(",".join(map(str, ids)) or "-" for ids in m[2:])) for m in moving]
     if as_json:
         facts = [
@@ -207,11 +198,6 @@ def _print_moving(moving: list[Reassignment], left: list[str], *, as_json: bool)
 
 
 def _cancel(brokers: Brokers, topics: list[str], *, as_json: bool) -> int:
-    from penstock.cli.cluster.choice import choose
-    from penstock.cli.cluster.execution import cancel, tidy
-    from penstock.cli.cluster.state import read_partitions, read_reassignments
-    from penstock.cli.output import plural, print_json, remark
-
     chosen = choose(read_partitions(brokers), topics)
     keys = [key for key in read_reassignments(brokers) if key in chosen]
     if keys:

@@ -9,9 +9,12 @@ from typing import Annotated
 
 import typer
 
+from penstock.base.errors import PenstockError
 from penstock.cli.cluster.options import Yes, confirm, require_yes
 from penstock.cli.errors import CliError
 from penstock.cli.options import Format, OutputFormat
+from penstock.cli.output import print_json, remark
+from penstock.node.quorum_recovery import StoppedNode
 
 _EXPLANATION = """\
 Node {node} of cluster {cluster} becomes the only voter of the metadata quorum, without {lost}.
@@ -35,10 +38,6 @@ def recover_quorum(
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Make the stopped node in DIR the only voter, when the other voters are lost for good."""
-    from penstock.base.errors import PenstockError
-    from penstock.cli.output import print_json, remark
-    from penstock.node.quorum_recovery import StoppedNode
-
     require_yes(yes, "recovering a quorum")
     try:
         node = StoppedNode(data_dir)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.cli.cluster.asking import Brokers, check
 from penstock.cli.cluster.options import NodeId, Yes, confirm, require_node, require_yes
+from penstock.cli.cluster.state import Node, read_nodes, read_partitions, read_quorum
+from penstock.cli.cluster.voters import drop_voter
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -14,10 +15,11 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import Node
+from penstock.cli.output import print_json
+from penstock.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 
 
 def remove(
@@ -28,11 +30,6 @@ def remove(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Take the stopped NODE, which holds no replica any more, out of the voters and the cluster."""
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import read_nodes, read_partitions, read_quorum
-    from penstock.cli.cluster.voters import drop_voter
-    from penstock.cli.output import print_json
-
     require_yes(yes, f"removing node {node}")
     brokers = Brokers(bootstrap, timeout)
     state = read_nodes(brokers)
@@ -59,12 +56,6 @@ def _require_stopped(node: Node) -> None:
 
 
 def _unregister(brokers: Brokers, node: int) -> None:
-    from penstock.cli.cluster.asking import check
-    from penstock.wire.messages.unregister_broker import (
-        UnregisterBrokerRequest,
-        UnregisterBrokerResponse,
-    )
-
     doing = f"remove node {node}"
     answer = brokers.ask(UnregisterBrokerRequest(broker_id=node), UnregisterBrokerResponse, doing)
     check(answer.error_code, answer.error_message, doing)

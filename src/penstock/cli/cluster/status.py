@@ -6,10 +6,15 @@ The exit code tells a script the same: 0 healthy, 3 not, 1 when nobody could be 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.cluster.asking import Brokers
+from penstock.cli.cluster.configs import read_min_isr
+from penstock.cli.cluster.health import Health, is_away, judge, skew, under_replicated
+from penstock.cli.cluster.nodes import node_facts, print_nodes
+from penstock.cli.cluster.state import ClusterState, Quorum, Replica, gather
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -18,11 +23,15 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.health import Health
-    from penstock.cli.cluster.state import ClusterState, Quorum, Replica
+from penstock.cli.output import (
+    clear_screen,
+    plural,
+    print_json,
+    print_pairs,
+    print_table,
+    remark,
+    title,
+)
 
 EXIT_DEGRADED = 3
 WORST_SHOWN_MAX = 10
@@ -45,9 +54,6 @@ def status(
     """Show the quorum, the nodes, partitions in danger, moves under way and skew; exit code 3
     when data is unavailable or has lost safety.
     """
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.output import clear_screen
-
     brokers = Brokers(bootstrap, timeout)
     if watch is None:
         return _show_once(brokers, output_format)
@@ -61,11 +67,6 @@ def status(
 
 
 def _show_once(brokers: Brokers, output_format: Format) -> int:
-    from penstock.cli.cluster.configs import read_min_isr
-    from penstock.cli.cluster.health import judge, under_replicated
-    from penstock.cli.cluster.state import gather
-    from penstock.cli.output import print_json
-
     state = gather(brokers)
     short = sorted({p.topic for p in under_replicated(state)})
     health = judge(state, read_min_isr(brokers, short))
@@ -78,9 +79,6 @@ def _show_once(brokers: Brokers, output_format: Format) -> int:
 
 def facts(state: ClusterState, health: Health) -> dict[str, Any]:
     """Everything for programs."""
-    from penstock.cli.cluster.health import skew
-    from penstock.cli.cluster.nodes import node_facts
-
     return {
         "cluster_id": state.cluster_id,
         "healthy": health.is_healthy,
@@ -107,8 +105,6 @@ def facts(state: ClusterState, health: Health) -> dict[str, Any]:
 
 
 def _quorum_facts(quorum: Quorum) -> dict[str, Any]:
-    from penstock.cli.cluster.health import is_away
-
     def replica(of: Replica) -> dict[str, Any]:
         return {
             "id": of.id,
@@ -128,10 +124,6 @@ def _quorum_facts(quorum: Quorum) -> dict[str, Any]:
 
 
 def _print(state: ClusterState, health: Health) -> None:
-    from penstock.cli.cluster.health import skew
-    from penstock.cli.cluster.nodes import print_nodes
-    from penstock.cli.output import print_pairs, remark, title
-
     title(f"cluster {state.cluster_id}: {_verdict(health)}")
     even = skew(state)
     print_pairs(
@@ -175,8 +167,6 @@ def _quorum_text(quorum: Quorum | None) -> str:
 
 
 def _replicas_text(quorum: Quorum | None, *, voters: bool) -> str:
-    from penstock.cli.cluster.health import is_away
-
     if quorum is None:
         return "unknown"
     texts = []
@@ -192,8 +182,6 @@ def _replicas_text(quorum: Quorum | None, *, voters: bool) -> str:
 
 
 def _partitions_text(state: ClusterState, health: Health) -> str:
-    from penstock.cli.output import plural
-
     topics = len({topic for topic, _ in state.partitions})
     of = f"{plural(len(state.partitions), 'partition')} of {plural(topics, 'topic')}"
     return (
@@ -203,8 +191,6 @@ def _partitions_text(state: ClusterState, health: Health) -> str:
 
 
 def _moving_text(state: ClusterState) -> str:
-    from penstock.cli.output import plural
-
     count = len(state.reassignments)
     return f"{plural(count, 'partition')} being reassigned" if count else "nothing"
 
@@ -214,8 +200,6 @@ def _features_text(state: ClusterState) -> str:
 
 
 def _print_worst(health: Health) -> None:
-    from penstock.cli.output import print_table, remark
-
     worst = health.worst
     if not worst:
         return

@@ -6,9 +6,9 @@ a cluster of any size, the others observe.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.cli.cluster.asking import Brokers, check
 from penstock.cli.cluster.options import NodeId, require_node
+from penstock.cli.cluster.state import Endpoint, Node, Quorum, read_nodes, read_quorum
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -18,10 +18,13 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import Endpoint, Node, Quorum
+from penstock.cli.output import print_json
+from penstock.wire.messages.add_raft_voter import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    Listener,
+)
+from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 
 def add_voter(
@@ -31,14 +34,6 @@ def add_voter(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Make NODE, which follows the metadata as an observer, a voter of the quorum."""
-    from penstock.cli.cluster.asking import Brokers, check
-    from penstock.cli.cluster.state import read_nodes, read_quorum
-    from penstock.wire.messages.add_raft_voter import (
-        AddRaftVoterRequest,
-        AddRaftVoterResponse,
-        Listener,
-    )
-
     brokers = Brokers(bootstrap, timeout)
     state = read_nodes(brokers)
     quorum = read_quorum(brokers)
@@ -64,8 +59,6 @@ def add_voter(
 
 def _endpoint(node: Node, leader: Node | None, quorum: Quorum) -> Endpoint:
     """Where the voters will reach the node: by its one listener, under the name it has there."""
-    from penstock.cli.cluster.state import Endpoint
-
     known = quorum.endpoints.get(quorum.leader, [])
     if leader is None or leader.address not in [(at.host, at.port) for at in known]:
         raise CliError(
@@ -83,9 +76,6 @@ def remove_voter(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Take NODE out of the voters; it goes on as an observer and keeps its data."""
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.state import read_nodes, read_quorum
-
     brokers = Brokers(bootstrap, timeout)
     cluster_id = read_nodes(brokers).cluster_id
     if not drop_voter(brokers, cluster_id, read_quorum(brokers), node):
@@ -95,12 +85,6 @@ def remove_voter(
 
 def drop_voter(brokers: Brokers, cluster_id: str, quorum: Quorum, node: int) -> bool:
     """Removes every voter entry of the node; whether there was one."""
-    from penstock.cli.cluster.asking import check
-    from penstock.wire.messages.remove_raft_voter import (
-        RemoveRaftVoterRequest,
-        RemoveRaftVoterResponse,
-    )
-
     entries = [voter for voter in quorum.voters if voter.id == node]
     for voter in entries:
         request = RemoveRaftVoterRequest(
@@ -113,9 +97,6 @@ def drop_voter(brokers: Brokers, cluster_id: str, quorum: Quorum, node: int) -> 
 
 
 def _tell(brokers: Brokers, output_format: Format, sentence: str) -> None:
-    from penstock.cli.cluster.state import read_quorum
-    from penstock.cli.output import print_json
-
     if output_format is Format.JSON:
         print_json({"voters": sorted(voter.id for voter in read_quorum(brokers).voters)})
     else:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-import typer
+from collections.abc import Mapping
+from typing import ClassVar
+
+from penstock.cli.lazy import LazyGroup, Verb
 
 
-def build() -> typer.Typer:
-    """The group of commands about consumer groups."""
-    from penstock.cli.group import delete, delete_offsets, describe, list_groups, seek
+class GroupGroup(LazyGroup):
+    """The commands about consumer groups."""
 
-    group = typer.Typer(
-        help="See consumer groups, move them in their topics, remove them.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command("list")(list_groups.list_groups)
-    group.command("describe")(describe.describe)
-    group.command("seek")(seek.seek)
-    group.command("delete")(delete.delete)
-    group.command("delete-offsets")(delete_offsets.delete_offsets)
-    return group
+    verbs: ClassVar[Mapping[str, Verb]] = {
+        "list": Verb(
+            "penstock.cli.group.list_groups:list_groups",
+            "List consumer groups with their protocol (classic or consumer) and state.",
+        ),
+        "describe": Verb(
+            "penstock.cli.group.describe:describe",
+            "Show the state, the members and, per partition, the owner and the lag of each GROUP.",
+        ),
+        "seek": Verb(
+            "penstock.cli.group.seek:seek",
+            "Move GROUP, which must have no members, in the topics that it has read or in --topic.",
+        ),
+        "delete": Verb(
+            "penstock.cli.group.delete:delete",
+            "Delete each GROUP, which must have no members, with its committed offsets.",
+        ),
+        "delete-offsets": Verb(
+            "penstock.cli.group.delete_offsets:delete_offsets",
+            "Delete the offsets that GROUP has committed in a topic that no member of it reads.",
+        ),
+    }

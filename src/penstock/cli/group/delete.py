@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli.errors import CliError, usage_error
+from penstock.cli.group.groups import Groups
 from penstock.cli.group.options import GroupNames
+from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -17,6 +19,7 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
+from penstock.cli.output import print_json
 
 
 def delete(
@@ -27,10 +30,6 @@ def delete(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Delete each GROUP, which must have no members, with its committed offsets."""
-    from penstock.cli.group.groups import Groups
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.output import print_json
-
     names = list(dict.fromkeys(names))
     if not yes and not sys.stdin.isatty():
         raise usage_error(

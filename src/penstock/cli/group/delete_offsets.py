@@ -5,12 +5,16 @@ confluent-kafka has no call for it, so the request goes to the group's coordinat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from penstock.base.errors import ErrorCode
+from penstock.cli.connection import Connection, find_coordinator
 from penstock.cli.errors import CliError
+from penstock.cli.group.groups import Groups, Partition, stop_members
 from penstock.cli.group.options import GroupName, parse_topics
+from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -19,11 +23,13 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.group.groups import Groups, Partition
-    from penstock.cli.kafka import Cluster
-    from penstock.wire.messages.offset_delete import OffsetDeleteResponse
+from penstock.cli.output import plural, print_json
+from penstock.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 
 OFFSET_DELETE_VERSION = 0
 
@@ -43,10 +49,6 @@ def delete_offsets(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Delete the offsets that GROUP has committed in a topic that no member of it reads."""
-    from penstock.cli.group.groups import Groups
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.output import plural, print_json
-
     chosen = parse_topics(topics)
     groups = Groups(Cluster(bootstrap, timeout))
     groups.require([name])
@@ -66,8 +68,6 @@ def delete_offsets(
 
 
 def _delete(groups: Groups, name: str, partitions: list[Partition]) -> None:
-    from penstock.base.errors import ErrorCode
-
     doing = f"delete offsets of group {name!r}"
     answer = _ask_coordinator(groups.cluster, name, partitions, doing)
     errors = [(None, answer.error_code)] + [
@@ -83,8 +83,6 @@ def _delete(groups: Groups, name: str, partitions: list[Partition]) -> None:
 
 
 def _reason(error: str, name: str) -> str:
-    from penstock.cli.group.groups import stop_members
-
     if error == "GROUP_SUBSCRIBED_TO_TOPIC":
         return f"active members read the topic; {stop_members(name)}"
     if error == "NON_EMPTY_GROUP":
@@ -95,14 +93,6 @@ def _reason(error: str, name: str) -> str:
 def _ask_coordinator(
     cluster: Cluster, name: str, partitions: list[Partition], doing: str
 ) -> OffsetDeleteResponse:
-    from penstock.cli.connection import Connection, find_coordinator
-    from penstock.wire.messages.offset_delete import (
-        OffsetDeleteRequest,
-        OffsetDeleteRequestPartition,
-        OffsetDeleteRequestTopic,
-        OffsetDeleteResponse,
-    )
-
     by_topic: dict[str, list[OffsetDeleteRequestPartition]] = {}
     for topic, partition in partitions:
         index = OffsetDeleteRequestPartition(partition_index=partition)

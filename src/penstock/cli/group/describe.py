@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from penstock.cli.group.groups import Described, Groups, Partition
 from penstock.cli.group.options import GroupNames
+from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -13,9 +15,7 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.group.groups import Described, Groups, Partition
+from penstock.cli.output import plural, print_json, print_table, title
 
 
 def describe(
@@ -25,10 +25,6 @@ def describe(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show the state, the members and, per partition, the owner and the lag of each GROUP."""
-    from penstock.cli.group.groups import Groups
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.output import print_json
-
     groups = Groups(Cluster(bootstrap, timeout))
     names = list(dict.fromkeys(names))
     groups.require(names)
@@ -89,8 +85,6 @@ def _facts(
 
 
 def _print_group(group: dict[str, Any]) -> None:
-    from penstock.cli.output import plural, print_table, title
-
     members, partitions = group["members"], group["partitions"]
     title(f"group {group['group']}")
     print(f"type: {group['type']}, state: {group['state']}, assignor: {group['assignor'] or '-'}")

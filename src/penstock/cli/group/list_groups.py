@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.group.groups import Groups
+from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -15,6 +17,7 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
+from penstock.cli.output import print_json, print_table, remark
 
 
 class GroupType(StrEnum):
@@ -47,10 +50,6 @@ def list_groups(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List consumer groups with their protocol (classic or consumer) and state."""
-    from penstock.cli.group.groups import Groups
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.output import print_json, print_table, remark
-
     rows = [
         group
         for group in Groups(Cluster(bootstrap, timeout)).listed().values()

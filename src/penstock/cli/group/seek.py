@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from penstock.cli.errors import CliError, usage_error
+from penstock.cli.group.groups import Groups, stop_members
 from penstock.cli.group.options import GroupName, Topics, parse_topics
+from penstock.cli.group.places import (
+    Destination,
+    Goal,
+    Partition,
+    parse_destination,
+    read_csv,
+    write_csv,
+)
+from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -17,10 +27,7 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.group.groups import Groups
-    from penstock.cli.group.places import Destination, Partition
+from penstock.cli.output import plural, print_json, print_table, remark
 
 
 def seek(
@@ -57,10 +64,6 @@ def seek(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Move GROUP, which must have no members, in the topics that it has read or in --topic."""
-    from penstock.cli.group.groups import Groups
-    from penstock.cli.group.places import parse_destination, read_csv, write_csv
-    from penstock.cli.kafka import Cluster
-
     if (to is None) == (from_csv is None) and not (export and to is None):
         raise usage_error("give --to PLACE or --from-csv FILE, one of them")
     goal = None if to is None else parse_destination(to, time.time_ns() // 1_000_000)
@@ -92,9 +95,6 @@ def _carry_out(
     as_json: bool,
 ) -> None:
     """Refuses while the group is in use, shows the change, and then makes it."""
-    from penstock.cli.group.groups import stop_members
-    from penstock.cli.output import plural, remark
-
     changed = {p: offset for p, offset in new.items() if now.get(p) != offset}
     members = groups.member_count(name)
     if members and changed:
@@ -117,8 +117,6 @@ def _carry_out(
 
 
 def _show(now: dict[Partition, int], new: dict[Partition, int], *, as_json: bool) -> None:
-    from penstock.cli.output import print_json, print_table
-
     rows = [(topic, p, now.get((topic, p)), new[topic, p]) for topic, p in sorted(new)]
     if as_json:
         columns = ("topic", "partition", "now", "new")
@@ -169,8 +167,6 @@ def _resolve(
     places: list[Partition],
     now: dict[Partition, int],
 ) -> dict[Partition, int]:
-    from penstock.cli.group.places import Goal
-
     if goal.goal is Goal.OFFSET:
         return dict.fromkeys(places, goal.value)
     if goal.goal is Goal.SHIFT:

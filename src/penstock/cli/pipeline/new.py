@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.errors import EXIT_USAGE, CliError
+from penstock.spark.pipeline.errors import PipelineError
+from penstock.spark.pipeline.scaffold import make
 
 
 def new(
@@ -21,9 +23,6 @@ def new(
     ] = None,
 ) -> None:
     """Make a folder with a small working pipeline."""
-    from penstock.spark.pipeline.errors import PipelineError
-    from penstock.spark.pipeline.scaffold import make
-
     if declarative and ready is not None:
         raise CliError("give --declarative or --from, not both", EXIT_USAGE)
     try:

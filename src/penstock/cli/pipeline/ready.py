@@ -7,17 +7,18 @@ setting whose name is an option of every run (`--name`) can be given with `--set
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
 
 from penstock.cli.errors import CliError, did_you_mean, usage_error
+from penstock.cli.lazy import LazyGroup, Verb, command_of
 from penstock.cli.options import Format, OutputFormat
 from penstock.cli.pipeline import options as shared
 from penstock.cli.pipeline.options import RunOptions
+from penstock.cli.pipeline.run import run_project
 from penstock.spark.pipeline.errors import PipelineError
 from penstock.spark.pipeline.project import Project, ready_pipelines
 from penstock.spark.pipeline.settings import CHECKPOINT, as_text
@@ -35,8 +36,31 @@ RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
 RESERVED = frozenset({*RUN_OPTIONS, "set", "format", "help"})
 
 
-class ReadyGroup(TyperGroup):
+class PipelineGroup(LazyGroup):
     """The commands that are written out, and those of the ready pipelines, made when asked for."""
+
+    verbs: ClassVar[Mapping[str, Verb]] = {
+        "new": Verb(
+            "penstock.cli.pipeline.new:new",
+            "Make a folder with a small working pipeline.",
+        ),
+        "run": Verb(
+            "penstock.cli.pipeline.run:run",
+            "Run a pipeline until it is done, or until Ctrl-C or `penstock pipeline stop`.",
+        ),
+        "list": Verb(
+            "penstock.cli.pipeline.runs:list_runs",
+            "Show the pipelines that run on this machine, and how the others ended.",
+        ),
+        "status": Verb(
+            "penstock.cli.pipeline.runs:status",
+            "Show one pipeline: its last progress, restarts and last error.",
+        ),
+        "stop": Verb(
+            "penstock.cli.pipeline.runs:stop",
+            "Stop a pipeline cleanly: its running micro-batch is finished first.",
+        ),
+    }
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *ready_pipelines()]
@@ -45,9 +69,7 @@ class ReadyGroup(TyperGroup):
         path = ready_pipelines().get(cmd_name.replace("_", "-"))
         if cmd_name in self.commands or path is None:
             return super().get_command(ctx, cmd_name)
-        app = typer.Typer(rich_markup_mode=None, add_completion=False)
-        app.command(cmd_name)(ready_command(cmd_name, path))
-        return typer.main.get_command(app)
+        return command_of(cmd_name, ready_command(cmd_name, path))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A misspelt name is compared with those of the ready pipelines too."""
@@ -65,8 +87,6 @@ def ready_command(name: str, path: Path) -> Callable[..., int]:
         raise CliError(str(e)) from None
 
     def command(**given: Any) -> int:
-        from penstock.cli.pipeline.run import run_project
-
         typed = _typed(signature, given)
         own = {key: given[key] for key in RUN_OPTIONS}
         own["settings"] = [*(own["settings"] or ()), *typed]

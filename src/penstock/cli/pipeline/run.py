@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,11 +20,15 @@ from penstock.cli.pipeline.options import (
     RunOptions,
     Settings,
 )
-
-if TYPE_CHECKING:
-    from penstock.spark.pipeline.job import Job
-    from penstock.spark.pipeline.project import Project
-    from penstock.spark.pipeline.state import Folder
+from penstock.cli.pipeline.view import view_for
+from penstock.cli.values import parse_pairs
+from penstock.spark.pipeline.errors import BusyError, PipelineError
+from penstock.spark.pipeline.job import Job
+from penstock.spark.pipeline.project import READY_FOLDER, Project, find
+from penstock.spark.pipeline.settings import BOOTSTRAP, arguments, with_checkpoint
+from penstock.spark.pipeline.signature import signature_of
+from penstock.spark.pipeline.state import Folder
+from penstock.spark.pipeline.supervise import Supervisor
 
 
 def run(
@@ -43,9 +47,6 @@ def run(
     output: OutputFormat = Format.TEXT,
 ) -> int:
     """Run a pipeline until it is done, or until Ctrl-C or `penstock pipeline stop`."""
-    from penstock.spark.pipeline.errors import PipelineError
-    from penstock.spark.pipeline.project import find
-
     options = RunOptions(bootstrap, master, settings or (), conf or (), name, restarts, output)
     try:
         project = find(target)
@@ -56,8 +57,6 @@ def run(
 
 def run_project(project: Project, options: RunOptions) -> int:
     """Runs a pipeline that was found; the exit code."""
-    from penstock.spark.pipeline.errors import BusyError, PipelineError
-
     check_spark()
     try:
         return _supervise(project, options)
@@ -68,9 +67,6 @@ def run_project(project: Project, options: RunOptions) -> int:
 
 
 def _supervise(project: Project, options: RunOptions) -> int:
-    from penstock.cli.pipeline.view import view_for
-    from penstock.spark.pipeline.supervise import Supervisor
-
     settings = _settings(project, options)
     job, folder = _job(project, options, settings)
     with folder.held(), view_for(options.output, folder.name) as view:
@@ -85,9 +81,6 @@ def check_spark() -> None:
 
 def _settings(project: Project, options: RunOptions) -> dict[str, str]:
     """The command line above the project's file; the brokers are always among them."""
-    from penstock.cli.values import parse_pairs
-    from penstock.spark.pipeline.settings import BOOTSTRAP
-
     given = project.settings | parse_pairs(options.settings, "setting")
     if options.bootstrap is not None:
         given[BOOTSTRAP] = options.bootstrap
@@ -96,12 +89,6 @@ def _settings(project: Project, options: RunOptions) -> dict[str, str]:
 
 def _job(project: Project, options: RunOptions, settings: dict[str, str]) -> tuple[Job, Folder]:
     """What the child is told. Settings are checked here, where it costs no start of Spark."""
-    from penstock.cli.values import parse_pairs
-    from penstock.spark.pipeline.job import Job
-    from penstock.spark.pipeline.settings import arguments, with_checkpoint
-    from penstock.spark.pipeline.signature import signature_of
-    from penstock.spark.pipeline.state import Folder
-
     spark = project.spark | parse_pairs(options.conf, "Spark configuration")
     master = options.master or spark.get("spark.master", MASTER_DEFAULT)
     spark.pop("spark.master", None)
@@ -117,8 +104,6 @@ def _job(project: Project, options: RunOptions, settings: dict[str, str]) -> tup
 
 def default_name(project: Project, settings: dict[str, str]) -> str:
     """A ready pipeline is named after its topic too: each topic has its own progress."""
-    from penstock.spark.pipeline.project import READY_FOLDER
-
     topic = settings.get("topic")
     if project.file.parent != READY_FOLDER or topic is None:
         return project.name

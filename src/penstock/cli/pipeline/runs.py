@@ -7,15 +7,18 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from penstock.cli.errors import CliError, did_you_mean
 from penstock.cli.options import Format, OutputFormat
-
-if TYPE_CHECKING:
-    from penstock.spark.pipeline.state import Folder, Run
+from penstock.cli.output import print_json, print_pairs, print_table
+from penstock.cli.pipeline.view import progress_text
+from penstock.cli.values import time_text
+from penstock.spark.pipeline import state
+from penstock.spark.pipeline.errors import PipelineError
+from penstock.spark.pipeline.state import Folder, Run, born, folders
 
 POLL_S = 0.1
 STOP_S_DEFAULT = 120.0
@@ -26,9 +29,6 @@ PipelineName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the r
 
 def list_runs(output: OutputFormat = Format.TEXT) -> None:
     """Show the pipelines that run on this machine, and how the others ended."""
-    from penstock.cli.output import print_json, print_table
-    from penstock.spark.pipeline.state import folders
-
     found = [(folder, run) for folder in folders() if (run := folder.run()) is not None]
     if output is Format.JSON:
         print_json([_as_json(folder, run) for folder, run in found])
@@ -38,10 +38,6 @@ def list_runs(output: OutputFormat = Format.TEXT) -> None:
 
 def status(name: PipelineName, output: OutputFormat = Format.TEXT) -> None:
     """Show one pipeline: its last progress, restarts and last error."""
-    from penstock.cli.output import print_json, print_pairs
-    from penstock.cli.pipeline.view import progress_text
-    from penstock.cli.values import time_text
-
     folder, run = _find(name)
     if output is Format.JSON:
         print_json(_as_json(folder, run))
@@ -71,8 +67,6 @@ def stop(
     ] = STOP_S_DEFAULT,
 ) -> None:
     """Stop a pipeline cleanly: its running micro-batch is finished first."""
-    from penstock.spark.pipeline.state import born
-
     folder, run = _find(name)
     if not folder.is_held():
         raise CliError(f"pipeline {name} does not run: it {_ended(run)}")
@@ -92,9 +86,6 @@ def stop(
 
 
 def _find(name: str) -> tuple[Folder, Run]:
-    from penstock.spark.pipeline.errors import PipelineError
-    from penstock.spark.pipeline.state import Folder, folders
-
     try:
         folder = Folder(name)
     except PipelineError as e:
@@ -109,8 +100,6 @@ def _find(name: str) -> tuple[Folder, Run]:
 
 
 def _ended(run: Run) -> str:
-    from penstock.spark.pipeline import state
-
     said = {
         state.DONE: f"is done (exit code {run.exit_code})",
         state.STOPPED: "is stopped",
@@ -125,8 +114,6 @@ def _as_json(folder: Folder, run: Run) -> dict[str, Any]:
 
 
 def _row(folder: Folder, run: Run) -> list[object]:
-    from penstock.cli.values import time_text
-
     lines = list(folder.progress().values()) if folder.is_held() else []
     lags = [line["lag_rows"] for line in lines if line["lag_rows"] is not None]
     return [

@@ -13,16 +13,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.cli.options import Format
 from penstock.cli.output import bytes_text, plural, remark
 from penstock.cli.values import duration_text
-
-if TYPE_CHECKING:
-    from rich.live import Live
-
-    from penstock.spark.pipeline.supervise import View
+from penstock.spark.pipeline.supervise import View
 
 LINE_S = 10.0
 
@@ -76,39 +72,14 @@ class PlainView:
             remark(progress_text(line))
 
     def note(self, event: str, text: str, **more: Any) -> None:
-        remark(_note_text(self._name, event, text))
+        remark(note_text(self._name, event, text))
 
     def output(self, line: str) -> None:
         print(line, flush=True)
 
 
-class LiveView:
-    """A line per query that is drawn anew; everything else scrolls by above."""
-
-    def __init__(self, name: str, live: Live) -> None:
-        self._name, self._live = name, live
-        self._lines: dict[str, str] = {}
-
-    def progress(self, line: dict[str, Any]) -> None:
-        from rich.text import Text
-
-        self._lines[line["query"]] = progress_text(line)
-        self._live.update(Text("\n".join(self._lines.values())), refresh=True)
-
-    def note(self, event: str, text: str, **more: Any) -> None:
-        self._above(_note_text(self._name, event, text))
-
-    def output(self, line: str) -> None:
-        if sys.stdout.isatty():
-            self._above(line)
-        else:
-            print(line, flush=True)
-
-    def _above(self, text: str) -> None:
-        self._live.console.print(text, markup=False, highlight=False)
-
-
-def _note_text(name: str, event: str, text: str) -> str:
+def note_text(name: str, event: str, text: str) -> str:
+    """An event in words."""
     return f"error: {name}: {text}" if event == "failed" else f"{name}: {text}"
 
 
@@ -120,9 +91,7 @@ def view_for(output: Format, name: str) -> Iterator[View]:
     elif not sys.stderr.isatty():
         yield PlainView(name)
     else:
-        from rich.console import Console
-        from rich.live import Live
+        from penstock.cli.pipeline.live_view import live_view
 
-        console = Console(stderr=True, soft_wrap=True)
-        with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
-            yield LiveView(name, live)
+        with live_view(name) as view:
+            yield view

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.errors import CliError
+from penstock.cli.kafka import Cluster, NewPartitions
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -16,6 +17,7 @@ from penstock.cli.options import (
     Timeout,
     TopicName,
 )
+from penstock.cli.output import print_json
 
 
 def add_partitions(
@@ -31,9 +33,6 @@ def add_partitions(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Grow the topic NAME to TOTAL partitions; keys may move to other partitions from then on."""
-    from penstock.cli.kafka import Cluster, NewPartitions
-    from penstock.cli.output import print_json
-
     cluster = Cluster(bootstrap, timeout)
     admin = cluster.admin()
     present = len(cluster.topic(admin, name).partitions)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.errors import usage_error
+from penstock.cli.kafka import AlterConfigOpType, Cluster, ConfigEntry, ConfigResource, ResourceType
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -17,6 +18,8 @@ from penstock.cli.options import (
     Timeout,
     TopicName,
 )
+from penstock.cli.output import plural, print_json
+from penstock.cli.values import parse_pairs
 
 
 def alter(
@@ -35,16 +38,6 @@ def alter(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Change settings of the topic NAME; what is not named stays as it is."""
-    from penstock.cli.kafka import (
-        AlterConfigOpType,
-        Cluster,
-        ConfigEntry,
-        ConfigResource,
-        ResourceType,
-    )
-    from penstock.cli.output import plural, print_json
-    from penstock.cli.values import parse_pairs
-
     configs = parse_pairs(config or (), "topic setting")
     removed = list(dict.fromkeys(unset or ()))
     if not configs and not removed:

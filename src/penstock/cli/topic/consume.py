@@ -10,11 +10,13 @@ from __future__ import annotations
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from penstock.cli.errors import CliError, usage_error
+from penstock.cli.kafka import AdminClient, Cluster, pick_partitions
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -24,13 +26,8 @@ from penstock.cli.options import (
     Timeout,
     TopicName,
 )
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message
-
-    from penstock.cli.kafka import AdminClient, Cluster
-    from penstock.cli.topic.render import Renderer
-    from penstock.cli.values import Position
+from penstock.cli.topic.render import Renderer
+from penstock.cli.values import Place, Position, parse_position
 
 POLL_S = 0.2
 BATCH_MESSAGES = 1000
@@ -99,10 +96,6 @@ def consume(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Print the messages of the topic NAME, up to its present end unless following."""
-    from penstock.cli.kafka import Cluster, pick_partitions
-    from penstock.cli.topic.render import Renderer
-    from penstock.cli.values import Place, parse_position
-
     now_ms = time.time_ns() // 1_000_000
     first = parse_position(start, now_ms)
     last = None if stop is None else parse_position(stop, now_ms)
@@ -131,8 +124,6 @@ def _bounds(
     ends = cluster.latest(admin, name, partitions)
 
     def resolve(position: Position) -> dict[int, int]:
-        from penstock.cli.values import Place
-
         if position.place is Place.TIME:
             found = cluster.at_time(admin, name, partitions, position.value)
             return {p: ends[p] if offset < 0 else offset for p, offset in found.items()}
@@ -158,8 +149,6 @@ def _read(
     *,
     following: bool,
 ) -> None:
-    from confluent_kafka import Consumer, TopicPartition
-
     reading = _Reading(cluster, bounds, following=following)
     consumer = Consumer(
         cluster.settings(CONSUMER_SETTINGS | {"enable.partition.eof": not following})

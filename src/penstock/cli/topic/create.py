@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from confluent_kafka import KafkaException
 
+from penstock.cli.kafka import AdminClient, Cluster, NewTopic
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -16,9 +18,8 @@ from penstock.cli.options import (
     Timeout,
     TopicName,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.kafka import AdminClient, Cluster
+from penstock.cli.output import print_json
+from penstock.cli.values import parse_pairs
 
 BROKER_DEFAULT = -1
 
@@ -52,10 +53,6 @@ def create(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Create the topic NAME."""
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.output import print_json
-    from penstock.cli.values import parse_pairs
-
     configs = parse_pairs(config or (), "topic setting")
     cluster = Cluster(bootstrap, timeout)
     admin = cluster.admin()
@@ -79,10 +76,6 @@ def create_topic(
     may_exist: bool,
 ) -> bool:
     """Create a topic; False when it was there before and that is allowed."""
-    from confluent_kafka import KafkaException
-
-    from penstock.cli.kafka import NewTopic
-
     new = NewTopic(
         name,
         num_partitions=partitions or BROKER_DEFAULT,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.errors import CliError, usage_error
+from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -17,6 +18,7 @@ from penstock.cli.options import (
     Timeout,
     TopicNames,
 )
+from penstock.cli.output import print_json
 
 
 def delete(
@@ -27,9 +29,6 @@ def delete(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Delete each topic NAME with all of its messages."""
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.output import print_json
-
     names = list(dict.fromkeys(names))
     if not yes and not sys.stdin.isatty():
         raise usage_error(

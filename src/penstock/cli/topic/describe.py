@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from confluent_kafka import TopicCollection
+
+from penstock.base.ids import uuid_text
+from penstock.cli.kafka import (
+    AdminClient,
+    Cluster,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+    TopicDescription,
+)
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -13,9 +24,7 @@ from penstock.cli.options import (
     Timeout,
     TopicNames,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.kafka import AdminClient, Cluster, TopicDescription
+from penstock.cli.output import plural, print_json, print_table, title
 
 
 def describe(
@@ -25,11 +34,6 @@ def describe(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show the id, the changed settings and the partitions of each topic NAME."""
-    from confluent_kafka import TopicCollection
-
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.output import print_json
-
     cluster = Cluster(bootstrap, timeout)
     admin = cluster.admin()
     known = cluster.topics(admin)
@@ -74,8 +78,6 @@ def _facts(cluster: Cluster, admin: AdminClient, topic: TopicDescription) -> dic
 
 def _uuid_text(topic_id: Any) -> str:
     """Kafka's own form of a topic id."""
-    from penstock.base.ids import uuid_text
-
     halves = (topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
     return uuid_text(b"".join(half.to_bytes(8, "big", signed=half < 0) for half in halves))
 
@@ -84,8 +86,6 @@ def _changed_configs(cluster: Cluster, admin: AdminClient, name: str) -> list[di
     """Settings whose value does not come from the built-in default, with the place it comes
     from.
     """
-    from penstock.cli.kafka import ConfigResource, ConfigSource, ResourceType
-
     resource = ConfigResource(ResourceType.TOPIC, name)
     future = admin.describe_configs([resource], request_timeout=cluster.timeout_s)[resource]
     entries = cluster.wait(future, f"read the settings of {name!r}")
@@ -99,8 +99,6 @@ def _changed_configs(cluster: Cluster, admin: AdminClient, name: str) -> list[di
 
 
 def _print_topic(topic: dict[str, Any]) -> None:
-    from penstock.cli.output import plural, print_table, title
-
     partitions = topic["partitions"]
     messages = sum(p["messages"] or 0 for p in partitions)
     title(f"topic {topic['topic']}")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -14,6 +15,7 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
+from penstock.cli.output import print_json, print_table, remark
 
 INTERNAL_PREFIX = "__"
 
@@ -27,9 +29,6 @@ def list_topics(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List topics with their numbers of partitions and replicas."""
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.output import print_json, print_table, remark
-
     cluster = Cluster(bootstrap, timeout)
     rows = [
         (

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.cli.errors import EXIT_FAILED, CliError, usage_error
+from penstock.cli.kafka import Cluster, pick_partitions
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -27,11 +29,10 @@ from penstock.cli.options import (
     Timeout,
     TopicName,
 )
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
-
-    from penstock.cli.kafka import Cluster
+from penstock.cli.output import plural, print_json, progress, remark
+from penstock.cli.topic.create import create_topic
+from penstock.cli.topic.lines import BadLine, line_parser
+from penstock.cli.values import parse_headers
 
 REPORTED_FAILURES_MAX = 10
 """So many failed lines are named one by one; the rest is only counted."""
@@ -68,8 +69,6 @@ class Publisher:
 
     def publish(self, line: int, fields: dict[str, Any]) -> None:
         """Queue one message, waiting while librdkafka's queue is full."""
-        from confluent_kafka import KafkaException
-
         fields["on_delivery"] = partial(self._delivered, line)
         while True:
             try:
@@ -149,9 +148,6 @@ def produce(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> int:
     """Publish each line of stdin or of a file as a message to the topic NAME."""
-    from penstock.cli.kafka import Cluster
-    from penstock.cli.values import parse_headers
-
     if key_separator is not None:
         if not key_separator or input_form is Input.JSON:
             raise usage_error(
@@ -175,8 +171,6 @@ def produce(
 
 
 def _producer(cluster: Cluster, acks: Acks, compression: CompressionName) -> Producer:
-    from confluent_kafka import Producer
-
     timeout_ms = int(cluster.timeout_s * 1000)
     settings = {
         "acks": acks.value,
@@ -190,9 +184,6 @@ def _producer(cluster: Cluster, acks: Acks, compression: CompressionName) -> Pro
 
 
 def _prepare_topic(cluster: Cluster, name: str, partition: int | None, *, create: bool) -> None:
-    from penstock.cli.kafka import pick_partitions
-    from penstock.cli.topic.create import create_topic
-
     admin = cluster.admin()
     topics = cluster.topics(admin)
     if name not in topics:
@@ -229,9 +220,6 @@ def _publish_lines(
     headers: list[tuple[str, bytes]],
     partition: int | None,
 ) -> None:
-    from penstock.cli.output import progress
-    from penstock.cli.topic.lines import BadLine, line_parser
-
     parse = line_parser(form.value, separator)
     with progress("publishing", None, wanted=not stream.isatty()) as bar:
         for number, raw in enumerate(stream, start=1):
@@ -255,8 +243,6 @@ def _publish_lines(
 
 
 def _summary(publisher: Publisher, name: str, seconds: float, output_format: Format) -> None:
-    from penstock.cli.output import plural, print_json, remark
-
     if output_format is Format.JSON:
         print_json(
             {

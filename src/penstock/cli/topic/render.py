@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
+from confluent_kafka import Message
 
 from penstock.cli.topic.lines import display_text, json_fields, json_headers
 from penstock.cli.values import time_text
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
 
 
 class Renderer:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import Annotated
 
 import typer
+from confluent_kafka import TopicPartition
 
 from penstock.cli.errors import usage_error
+from penstock.cli.kafka import AdminClient, Cluster, pick_partitions
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -16,9 +19,8 @@ from penstock.cli.options import (
     Timeout,
     TopicName,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.kafka import AdminClient, Cluster
+from penstock.cli.output import print_json, print_table
+from penstock.cli.values import parse_time_ms
 
 
 def trim(
@@ -51,14 +53,6 @@ def trim(
     """Drop the oldest messages of the topic NAME; give exactly one of --before-offset, --before
     and --keep.
     """
-    import time
-
-    from confluent_kafka import TopicPartition
-
-    from penstock.cli.kafka import Cluster, pick_partitions
-    from penstock.cli.output import print_json, print_table
-    from penstock.cli.values import parse_time_ms
-
     if sum(option is not None for option in (before_offset, before, keep)) != 1:
         raise usage_error("give exactly one of --before-offset, --before and --keep")
     before_ms = None if before is None else parse_time_ms(before, time.time_ns() // 1_000_000)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import typer
+from collections.abc import Mapping
+from typing import ClassVar
+
+from penstock.cli.lazy import LazyGroup, Verb
 
 
-def build() -> typer.Typer:
-    """The group of commands about transactions."""
-    from penstock.cli.txn import abort, describe, list_transactions
+class TxnGroup(LazyGroup):
+    """The commands about transactions."""
 
-    group = typer.Typer(
-        help="See transactions, find those that hang, end them.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command("list")(list_transactions.list_transactions)
-    group.command("describe")(describe.describe)
-    group.command("abort")(abort.abort)
-    return group
+    verbs: ClassVar[Mapping[str, Verb]] = {
+        "list": Verb(
+            "penstock.cli.txn.list_transactions:list_transactions",
+            "List transactional ids with coordinator, producer id and state; or, with"
+            " --hanging, the transactions that hold partitions back and will not end by"
+            " themselves.",
+        ),
+        "describe": Verb(
+            "penstock.cli.txn.describe:describe",
+            "Show state, producer id and epoch, timeout, start, age and partitions of each ID.",
+        ),
+        "abort": Verb(
+            "penstock.cli.txn.abort:abort",
+            "Abort the open transaction of ID and fence its producer; or end, in one partition,"
+            " a transaction that hangs.",
+        ),
+    }

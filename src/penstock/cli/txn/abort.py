@@ -7,11 +7,14 @@ only when no coordinator will: a marker in one partition of a living transaction
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from penstock.cli.cluster.options import Yes
+from penstock.cli.cluster.asking import Brokers
+from penstock.cli.cluster.choice import choose
+from penstock.cli.cluster.options import Yes, confirm, require_yes
+from penstock.cli.cluster.state import read_partitions
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -21,10 +24,9 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.txn.hanging import Open
+from penstock.cli.output import plural, print_json
+from penstock.cli.txn.hanging import Open, find_open, known_id, write_abort_marker
+from penstock.cli.txn.transactions import Transactions
 
 _TWO_WAYS = (
     "name either the ID of a transaction, or --topic and --partition with --start-offset or"
@@ -63,8 +65,6 @@ def abort(
     """Abort the open transaction of ID and fence its producer; or end, in one partition, a
     transaction that hangs.
     """
-    from penstock.cli.cluster.asking import Brokers
-
     as_json = output_format is Format.JSON
     by_place = (topic, partition, start_offset, producer_id, producer_epoch)
     if transactional_id is not None:
@@ -81,19 +81,12 @@ def abort(
 
 
 def _require_yes(yes: bool, what: str) -> None:
-    from penstock.cli.cluster.options import require_yes
-
     require_yes(yes, f"aborting {what}")
 
 
 def _abort_known(
     bootstrap: str, timeout: float, transactional_id: str, *, yes: bool, as_json: bool
 ) -> None:
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.cluster.options import confirm
-    from penstock.cli.output import plural, print_json
-    from penstock.cli.txn.transactions import Transactions
-
     _require_yes(yes, f"the transaction of {transactional_id}")
     transactions = Transactions(Brokers(bootstrap, timeout))
     found = transactions.require(transactional_id)
@@ -126,10 +119,6 @@ def _find(
     producer_epoch: int | None,
 ) -> Open:
     """The open transaction that is meant."""
-    from penstock.cli.cluster.choice import choose
-    from penstock.cli.cluster.state import read_partitions
-    from penstock.cli.txn.hanging import find_open
-
     topic, partition = key
     chosen = choose(read_partitions(brokers), [f"{topic}:{partition}"])
     found = find_open(brokers, chosen)
@@ -151,12 +140,6 @@ def _find(
 
 
 def _abort_hanging(brokers: Brokers, found: Open, *, yes: bool, as_json: bool) -> None:
-    from penstock.cli.cluster.options import confirm
-    from penstock.cli.cluster.state import read_partitions
-    from penstock.cli.output import print_json
-    from penstock.cli.txn.hanging import known_id, write_abort_marker
-    from penstock.cli.txn.transactions import Transactions
-
     place = f"{found.topic}-{found.partition}"
     known = known_id(Transactions(brokers), found)
     if known is not None:

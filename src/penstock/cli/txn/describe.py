@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.cluster.asking import Brokers
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -15,9 +16,9 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.txn.transactions import Described
+from penstock.cli.output import print_json, print_pairs, title
+from penstock.cli.txn.transactions import Described, Transactions
+from penstock.cli.values import duration_text, time_text
 
 TransactionalIds = Annotated[
     list[str], typer.Argument(metavar="ID...", help="Transactional ids of producers.")
@@ -31,10 +32,6 @@ def describe(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show state, producer id and epoch, timeout, start, age and partitions of each ID."""
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.output import print_json
-    from penstock.cli.txn.transactions import Transactions
-
     transactions = Transactions(Brokers(bootstrap, timeout))
     facts = [_facts(transactions.require(name)) for name in dict.fromkeys(ids)]
     if output_format is Format.JSON:
@@ -47,8 +44,6 @@ def describe(
 
 
 def _facts(found: Described) -> dict[str, Any]:
-    from penstock.cli.values import time_text
-
     begun = found.start_ms >= 0
     return {
         "transactional_id": found.transactional_id,
@@ -63,9 +58,6 @@ def _facts(found: Described) -> dict[str, Any]:
 
 
 def _print(fact: dict[str, Any]) -> None:
-    from penstock.cli.output import print_pairs, title
-    from penstock.cli.values import duration_text
-
     age = None if fact["age_ms"] is None else duration_text(fact["age_ms"])
     partitions = [f"{p['topic']}-{p['partition']}" for p in fact["partitions"]]
     title(f"transactional id {fact['transactional_id']}")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.cluster.asking import Brokers
+from penstock.cli.cluster.choice import choose
 from penstock.cli.cluster.options import Topics
+from penstock.cli.cluster.state import read_partitions
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -19,9 +22,10 @@ from penstock.cli.options import (
     OutputFormat,
     Timeout,
 )
-
-if TYPE_CHECKING:
-    from penstock.cli.txn.transactions import Transactions
+from penstock.cli.output import print_json, print_table, remark
+from penstock.cli.txn.hanging import find_hanging, find_open
+from penstock.cli.txn.transactions import Transactions
+from penstock.cli.values import parse_duration_ms, time_text
 
 HANGING_AFTER = "15m"
 """As long as `transaction.max.timeout.ms` lets a transaction last unless it is set."""
@@ -79,10 +83,6 @@ def list_transactions(
     """List transactional ids with coordinator, producer id and state; or, with --hanging, the
     transactions that hold partitions back and will not end by themselves.
     """
-    from penstock.cli.cluster.asking import Brokers
-    from penstock.cli.txn.transactions import Transactions
-    from penstock.cli.values import parse_duration_ms
-
     as_json = output_format is Format.JSON
     longer_ms = None if longer_than is None else parse_duration_ms(longer_than)
     if hanging:
@@ -121,11 +121,6 @@ def _list_hanging(
     *,
     as_json: bool,
 ) -> None:
-    from penstock.cli.cluster.choice import choose
-    from penstock.cli.cluster.state import read_partitions
-    from penstock.cli.txn.hanging import find_hanging, find_open
-    from penstock.cli.values import time_text
-
     partitions = choose(read_partitions(transactions.brokers), topics)
     found = find_open(transactions.brokers, partitions)
     now_ms = int(time.time() * 1000)
@@ -169,8 +164,6 @@ def _list_hanging(
 def _show(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], nothing: str, *, as_json: bool
 ) -> None:
-    from penstock.cli.output import print_json, print_table, remark
-
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif rows:

@@ -14,10 +14,12 @@ from rich.live import Live
 from penstock.cli.app import run
 from penstock.cli.errors import EXIT_USAGE
 from penstock.cli.options import Format
+from penstock.cli.pipeline import run as run_verb
 from penstock.cli.pipeline import view
+from penstock.cli.pipeline.live_view import LiveView
 from penstock.cli.pipeline.ready import ready_command
 from penstock.cli.pipeline.run import default_name
-from penstock.cli.pipeline.view import LiveView, progress_text, view_for
+from penstock.cli.pipeline.view import progress_text, view_for
 from penstock.spark.pipeline import project, state
 from penstock.spark.pipeline.project import find
 from penstock.spark.pipeline.state import Folder, Run
@@ -48,7 +50,8 @@ def pipeline(spark, *, topic: Annotated[str, "topic to read"], name: str = "x",
 def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of ready pipelines with one in it, and an empty state folder."""
     monkeypatch.setenv("PENSTOCK_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setattr(project, "READY_FOLDER", tmp_path)
+    for module in (project, run_verb):
+        monkeypatch.setattr(module, "READY_FOLDER", tmp_path)
     (tmp_path / "copy_all.py").write_text(READY)
     return tmp_path
 
