@@ -95,17 +95,17 @@ def zombies_commit() -> None:
 
 def zombies_write() -> None:
     """Nobody asks the coordinator whether a partition is in the transaction."""
-    from penstock.serving.append_verification import ProduceVerification
+    from penstock.serving.append_verification import AppendVerification
 
-    def begin(self: Any, produce: Any, body: Any, resume: Any) -> bool:
-        waits = original(self, produce, body, resume)
-        if not waits and produce.transaction is not None:
-            produce.transaction.verifies = False
+    def begin(self: Any, append: Any, resume: Any) -> bool:
+        waits = original(self, append, resume)
+        if not waits and append.transaction is not None:
+            append.transaction.verifies = False
         return waits
 
-    original = ProduceVerification.begin
-    ProduceVerification._guard = lambda self, transaction, batches: False  # type: ignore
-    ProduceVerification.begin = begin  # type: ignore[method-assign]
+    original = AppendVerification.begin
+    AppendVerification._guard = lambda self, transaction, batches: False  # type: ignore
+    AppendVerification.begin = begin  # type: ignore[method-assign]
 
 
 def markers_are_not_resumed() -> None:
