@@ -3,9 +3,10 @@
 Duty: turn the records of one partition of a Produce request into one checked batch, in two steps.
 `accepted` is quick and belongs on the event loop: length, magic, CRC-32C and everything that the
 header can show; in small uncompressed batches, where it costs next to nothing, the record lengths
-are walked so that a miscounted batch is found at the door. `unpacked` looks at the records, where
-`needs_unpacking` says so: the batch is compressed (unless `penstock.record.validation` is
-`header`), every batch is to be walked (`full`), or a setting of the topic needs it.
+are walked so that a miscounted batch is found at the door. It returns an `UncheckedBatch`, which no
+log takes, if the records must be looked at: the batch is compressed (unless
+`penstock.record.validation` is `header`), every batch is to be walked (`full`), or a setting of
+the topic needs it. `unpacked` makes a batch of that.
 
 Invariants: `unpacked` changes nothing that is shared and may run in any thread. What it holds is
 bounded by `PRODUCED_BATCH_UNPACKED_BYTES_MAX`; `unpacked_on_loop` does only what is quick, and
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
 from penstock.base.limits import PRODUCED_BATCH_UNPACKED_BYTES_MAX
@@ -45,8 +47,9 @@ RECORDS_ON_LOOP_MAX = 512
 """A batch of more bytes, packed or unpacked, or of more records is looked into beside the loop."""
 REPACKED_ON_LOOP_BYTES_MAX = 4 * 1024
 """The same for a batch that is packed again by another codec, which takes ten times as long."""
+WALK_SECONDS_MAX = 1e-3
 PAUSE_SECONDS = 50e-6
-"""How long a walk beside the loop stands back, so that the loop gets the interpreter."""
+"""How long a walk beside the loop keeps the interpreter, and then stands back for the loop."""
 
 _MAGIC_POSITION = 16
 _LOG_APPEND_TIME = 0x08
@@ -55,6 +58,8 @@ _NEVER = (1 << 63) - 1
 _NO_TIMESTAMP = -1
 _ZSTD = int(Compression.ZSTD)
 _new_tuple = tuple.__new__  # cheaper than a named tuple's own constructor
+
+Pause: TypeAlias = Callable[[], None]
 
 _WANTED = {
     "uncompressed": Compression.NONE,
@@ -73,6 +78,13 @@ class RecordsRefused(ApiError):
         self.indexes = indexes
 
 
+class UncheckedBatch(NamedTuple):
+    """A producer's batch whose header is right, and whose records nobody has looked at."""
+
+    header: BatchHeader
+    data: memoryview | bytes  # a plain `memoryview` is a name that compiled classes do not find
+
+
 class BatchRules:
     """What a topic's settings demand of a batch, worked out once for each change of them."""
 
@@ -81,7 +93,6 @@ class BatchRules:
         "_keys_needed",
         "_level",
         "_log_append_time",
-        "_plain",
         "_size_max",
         "_time_after_max_ms",
         "_time_before_max_ms",
@@ -103,15 +114,13 @@ class BatchRules:
         self._unpack = unpack
         self._compression = _WANTED.get(config.compression_type)
         self._level = _level(self._compression, config)
-        self._plain = not (self._log_append_time or self._walk_all or self._compression is not None)
 
     def accepted(
         self, records: memoryview | None, version: int, now_ms: int, transactional: bool = False
-    ) -> Batch:
+    ) -> Batch | UncheckedBatch:
         """The one batch in `records`, its header and checksum checked; ApiError if it is refused.
 
-        It is ready for the log unless `needs_unpacking`. `transactional`: the request carries a
-        transactional id.
+        `transactional`: the request carries a transactional id.
         """
         if not records:
             raise ApiError(
@@ -147,26 +156,22 @@ class BatchRules:
                 check_record_lengths(records, header.record_count)
             except CorruptRecord as e:
                 raise _invalid(e) from None
-        batch: Batch = _new_tuple(Batch, (header, records))
-        if self._plain or self.needs_unpacking(batch, now_ms):
-            return batch
-        return self._stamped(batch, header.max_timestamp, now_ms)
-
-    def needs_unpacking(self, batch: Batch, now_ms: int) -> bool:
-        """Whether the records of an `accepted` batch must be looked at before it is stored."""
-        header = batch.header
-        kind = header.attributes & _COMPRESSION_MASK
-        return bool(
-            (kind and self._unpack)
-            or self._walk_all
+        if (
+            self._walk_all
+            or (kind and self._unpack)
             or (self._compression is not None and self._compression != kind)
             or (
                 header.max_timestamp > now_ms + self._time_after_max_ms
                 and not self._log_append_time
             )
-        )
+        ):
+            return UncheckedBatch(header, records)
+        batch: Batch = _new_tuple(Batch, (header, records))
+        if not self._log_append_time:
+            return batch
+        return self._stamped(batch, header.max_timestamp, now_ms)
 
-    def unpacked_on_loop(self, batch: Batch, now_ms: int) -> Batch | None:
+    def unpacked_on_loop(self, batch: UncheckedBatch, now_ms: int) -> Batch | None:
         """`unpacked`, if that is quick; None if it is not, and belongs into another thread."""
         header = batch.header
         repacked = self._compression is not None and self._compression != header.compression
@@ -178,12 +183,13 @@ class BatchRules:
         except UnpacksTooLarge:
             return None
 
-    def unpacked(self, batch: Batch, now_ms: int) -> Batch:
-        """The `accepted` batch with its records checked, if need be rewritten; ApiError if it is
-        refused. To be called beside the loop.
+    def unpacked(self, batch: UncheckedBatch, now_ms: int) -> Batch:
+        """The batch with its records checked, if need be rewritten; ApiError if it is refused.
+
+        To be called beside the loop.
         """
         try:
-            return self._unpacked(batch, now_ms, PRODUCED_BATCH_UNPACKED_BYTES_MAX, _let_others_run)
+            return self._unpacked(batch, now_ms, PRODUCED_BATCH_UNPACKED_BYTES_MAX, _StandBack())
         except UnpacksTooLarge as e:
             # A producer splits what is too large, and sends it again.
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from None
@@ -193,12 +199,12 @@ class BatchRules:
     ) -> Batch:
         """All the steps at once, in the caller's thread."""
         batch = self.accepted(records, version, now_ms, transactional)
-        return self.unpacked(batch, now_ms) if self.needs_unpacking(batch, now_ms) else batch
+        return self.unpacked(batch, now_ms) if isinstance(batch, UncheckedBatch) else batch
 
     def _unpacked(
-        self, batch: Batch, now_ms: int, max_bytes: int, pause: Callable[[], None] | None
+        self, unchecked: UncheckedBatch, now_ms: int, max_bytes: int, pause: Pause | None
     ) -> Batch:
-        header = batch.header
+        header, data = unchecked
         base = header.base_timestamp
         if self._log_append_time:
             wanted = Wanted(keys=self._keys_needed)
@@ -210,7 +216,7 @@ class BatchRules:
                 exempt=_NO_TIMESTAMP - base,
             )
         try:
-            walked = check_records(batch.data, header, wanted, max_bytes=max_bytes, pause=pause)
+            walked = check_records(data, header, wanted, max_bytes=max_bytes, pause=pause)
         except UnpacksTooLarge:
             raise
         except CorruptRecord as e:
@@ -221,9 +227,9 @@ class BatchRules:
         if not (self._log_append_time or -_NEVER <= latest <= _NEVER):
             raise ApiError(ErrorCode.INVALID_TIMESTAMP, f"a record has the timestamp {latest}")
         if self._compression is not None and self._compression != header.compression:
-            data = recompress(batch.data, self._compression, self._level)
-            batch = Batch(parse_header(data), data)
-        return self._stamped(batch, latest, now_ms)
+            packed = recompress(data, self._compression, self._level)
+            return self._stamped(Batch(parse_header(packed), packed), latest, now_ms)
+        return self._stamped(Batch(header, data), latest, now_ms)
 
     def _stamped(self, batch: Batch, max_timestamp: int, now_ms: int) -> Batch:
         """The batch with the timestamps that it should have."""
@@ -261,8 +267,22 @@ class BatchRules:
         )
 
 
-def _let_others_run() -> None:
-    time.sleep(PAUSE_SECONDS)
+class _StandBack:
+    """Called again and again in one thread, it lets the others run every `WALK_SECONDS_MAX`."""
+
+    __slots__ = ("_since",)
+
+    def __init__(self) -> None:
+        self._since = 0.0
+
+    def __call__(self) -> None:
+        now = time.perf_counter()
+        if self._since and now - self._since >= WALK_SECONDS_MAX:
+            time.sleep(PAUSE_SECONDS)
+            now = time.perf_counter()
+        elif self._since:
+            return
+        self._since = now
 
 
 def _invalid(error: CorruptRecord) -> ApiError:

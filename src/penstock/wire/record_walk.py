@@ -12,7 +12,7 @@ no state outside its call, so threads may walk different batches at the same tim
 Limits: besides what it is given it holds a window of `WINDOW_BYTES`, which is copied because
 compiled code reads `bytes` five times as quickly as a view. At most `NOTED_RECORDS_MAX` records
 of a kind are noted. Compiled code does not let other threads run by itself: who walks beside an
-event loop hands in `pause`, which is called at least every `BYTES_PER_PAUSE`.
+event loop hands in `pause`, which is called after every window.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from penstock.wire.record_batch import HEADER_SIZE, RECORD_BYTES_MIN, BatchHeade
 if TYPE_CHECKING:  # native integers for mypyc; the interpreter needs nothing of it
     from mypy_extensions import i64
 
-WINDOW_BYTES: Final = 64 * 1024
-BYTES_PER_PAUSE: Final = 256 * 1024
+WINDOW_BYTES: Final = 32 * 1024
 NOTED_RECORDS_MAX: Final = 10_000
 
 # Final, since compiled code then has the numbers themselves and looks up no name.
@@ -99,9 +98,11 @@ def walk_records(
     """Walk `count` records that must fill `body`; `CorruptRecord` if they do not."""
     view = memoryview(body)
     found = Walked()
-    size, pos, index, unpaused = len(view), 0, 0, 0
+    size, pos, index = len(view), 0, 0
     try:
         while index < count:
+            if pause is not None and pos:
+                pause()
             if size - pos < RECORD_BYTES_MIN:
                 raise CorruptRecord(f"the batch counts {count} records and holds {index}")
             window = bytes(view[pos : pos + WINDOW_BYTES])
@@ -109,10 +110,6 @@ def walk_records(
             if walked == index:
                 used, walked = _walk_large(view, pos, index, wanted, found, pause), index + 1
             pos, index = pos + used, walked
-            unpaused += used
-            if pause is not None and unpaused >= BYTES_PER_PAUSE:
-                unpaused = 0
-                pause()
     except IndexError:
         raise CorruptRecord(f"record {index} or a later one ends before its last field") from None
     if pos != size:

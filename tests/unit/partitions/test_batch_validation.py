@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +19,13 @@ from penstock.partitions.batch_validation import (
     RECORDS_WALKED_MAX,
     REPACKED_ON_LOOP_BYTES_MAX,
     UNPACKED_ON_LOOP_BYTES_MAX,
+    WALK_SECONDS_MAX,
     BatchRules,
     RecordsRefused,
+    UncheckedBatch,
 )
 from penstock.wire.compression import Compression, compress
+from penstock.wire.record_walk import WINDOW_BYTES
 from penstock.wire.records import Record, build_batch, check_batch, read_records
 from support import batches
 from support.batches import Rec
@@ -379,8 +383,10 @@ def rules(*, full: bool = False, unpack: bool = True, **config: Any) -> BatchRul
     return BatchRules(replace(CONFIG, **config), full=full, unpack=unpack)
 
 
-def accepted(by: BatchRules, raw: bytes) -> Batch:
-    return by.accepted(memoryview(raw), 13, NOW)
+def unchecked(by: BatchRules, raw: bytes) -> UncheckedBatch:
+    batch = by.accepted(memoryview(raw), 13, NOW)
+    assert isinstance(batch, UncheckedBatch)
+    return batch
 
 
 def test_what_must_be_looked_into() -> None:
@@ -403,18 +409,19 @@ def test_what_must_be_looked_into() -> None:
         (future, rules(message_timestamp_type="LogAppendTime"), False),
     ]
     for raw, by, expected in cases:
-        assert by.needs_unpacking(accepted(by, raw), NOW) is expected
+        found = by.accepted(memoryview(raw), 13, NOW)
+        assert isinstance(found, UncheckedBatch if expected else Batch)
 
 
 def test_a_batch_waits_for_its_time_until_it_was_looked_into() -> None:
     by = rules(message_timestamp_type="LogAppendTime")
-    first = accepted(by, some(kind=Compression.GZIP))
+    first = unchecked(by, some(kind=Compression.GZIP))
     assert not first.header.log_append_time
     ready = by.unpacked(first, NOW + 7)
     assert ready.header.log_append_time
     assert ready.header.max_timestamp == NOW + 7
     assert ready.header == check_batch(ready.data)
-    assert accepted(by, some()).header.log_append_time
+    assert by.accepted(memoryview(some()), 13, NOW).header.log_append_time
 
 
 @pytest.mark.parametrize("kind", COMPRESSED, ids=lambda kind: kind.name)
@@ -423,7 +430,7 @@ def test_only_small_batches_are_looked_into_on_the_loop(kind: Compression) -> No
 
     def on_loop(*values: bytes) -> Batch | None:
         records = [Record(i, NOW, b"k", value) for i, value in enumerate(values)]
-        return by.unpacked_on_loop(accepted(by, build_batch(records, compression=kind)), NOW)
+        return by.unpacked_on_loop(unchecked(by, build_batch(records, compression=kind)), NOW)
 
     noise = random.Random(3).randbytes(UNPACKED_ON_LOOP_BYTES_MAX)
     assert on_loop(b"v") is not None
@@ -438,17 +445,17 @@ def test_only_small_batches_are_looked_into_on_the_loop(kind: Compression) -> No
 def test_packing_again_is_seldom_done_on_the_loop() -> None:
     by = rules(compression_type="gzip")
     small, large = some(2), some(REPACKED_ON_LOOP_BYTES_MAX // 50)
-    packed = by.unpacked_on_loop(accepted(by, small), NOW)
+    packed = by.unpacked_on_loop(unchecked(by, small), NOW)
     assert packed is not None
     assert packed.header.compression is Compression.GZIP
-    assert by.unpacked_on_loop(accepted(by, large), NOW) is None
-    assert by.unpacked(accepted(by, large), NOW).header.compression is Compression.GZIP
+    assert by.unpacked_on_loop(unchecked(by, large), NOW) is None
+    assert by.unpacked(unchecked(by, large), NOW).header.compression is Compression.GZIP
 
 
 def test_what_is_wrong_is_refused_on_the_loop_too() -> None:
     by = rules()
     raw = batches.batch([b"x"], attributes=Compression.ZSTD, payload=b"\xff" * 40)
-    first = accepted(by, raw)
+    first = unchecked(by, raw)
     for step in (by.unpacked, by.unpacked_on_loop):
         with pytest.raises(ApiError) as caught:
             step(first, NOW)
@@ -505,3 +512,14 @@ def test_a_timestamp_that_no_field_can_hold() -> None:
     code, _ = refusal(raw, message_timestamp_after_max_ms=top, full=True)
     assert code == ErrorCode.INVALID_TIMESTAMP
     assert check(raw, message_timestamp_type="LogAppendTime", full=True).header.max_timestamp == NOW
+
+
+def test_a_long_walk_lets_the_loop_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    now = iter(range(1_000_000))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now) * WALK_SECONDS_MAX / 4)
+    monkeypatch.setattr(time, "sleep", naps.append)
+    by = rules()
+    by.unpacked(unchecked(by, some(50_000, kind=Compression.LZ4)), NOW)
+    size = len(some(50_000))
+    assert size // (WINDOW_BYTES * 8) <= len(naps) <= size // WINDOW_BYTES
