@@ -135,7 +135,11 @@ def _walk_window(
         number: i64 = window[start]
         pos: i64 = start + 1
         if number > 0x7F:
-            number, pos = _varint(window, start)
+            if window[pos] > 0x7F:
+                number, pos = _varint(window, start)
+            else:
+                number = number & 0x7F | window[pos] << 7
+                pos += 1
         end: i64 = pos + (number >> 1)
         if number & 1 or number < 2 * (RECORD_BYTES_MIN - 1):
             raise CorruptRecord(f"record {index} of the batch has an impossible length")
