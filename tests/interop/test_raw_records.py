@@ -1,7 +1,8 @@
 """What lies inside a batch, checked record by record.
 
-Kafka always does that. Penstock does it where `penstock.record.validation` is `full`; otherwise it
-trusts the checksum and the header, since the work of a broker is by the batch.
+Kafka always does that. Penstock does it for compressed batches, and for all where
+`penstock.record.validation` is `full`; otherwise it trusts the checksum and the header of an
+uncompressed batch, since the work of a broker is by the batch.
 """
 
 from __future__ import annotations

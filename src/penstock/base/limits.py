@@ -9,6 +9,11 @@ from __future__ import annotations
 DECOMPRESSED_BATCH_BYTES_MAX = 256 * 1024 * 1024
 """A batch that unpacks to more than this is refused as a decompression bomb."""
 
+PRODUCED_BATCH_UNPACKED_BYTES_MAX = 100_000_000
+"""A producer's batch may unpack to no more: consumers on librdkafka read no larger one unless they
+are told to (`receive.message.max.bytes`).
+"""
+
 ARRAY_ELEMENTS_MAX = 1_000_000
 """No request carries an array longer than this, whatever its frame would allow."""
 

@@ -158,10 +158,11 @@ class LogSettings:
     )
     penstock_record_validation: str = setting(
         SettingType.STRING,
-        "header",
+        "compressed",
         "How deep a produced batch is checked: `header` checks length, checksum, counts and "
-        "times of the batch; `full` also unpacks it and walks every record, at the price of work "
-        "per message.",
-        rule=OneOf(("header", "full")),
+        "times of the batch; `compressed` also unpacks compressed batches and walks their "
+        "records, so that none is stored that consumers cannot read; `full` walks the records of "
+        "every batch, as Kafka does.",
+        rule=OneOf(("header", "compressed", "full")),
         update=UpdateMode.CLUSTER_WIDE,
     )

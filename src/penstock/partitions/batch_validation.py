@@ -1,30 +1,39 @@
 """What a producer's records must be before they enter a log, and the few cases that rewrite them.
 
-Duty: turn the records of one partition of a Produce request into one checked batch. Length, magic,
-CRC-32C and everything that the header can show are checked always. The records inside are looked
-at only when a setting needs it: `compression.type` other than the producer's, a compacted topic
-(every record needs a key), or `penstock.record.validation=full`; and in small uncompressed
-batches, where it costs next to nothing, their lengths are walked so that a miscounted batch is
-found at the door.
+Duty: turn the records of one partition of a Produce request into one checked batch, in two steps.
+`accepted` is quick and belongs on the event loop: length, magic, CRC-32C and everything that the
+header can show; in small uncompressed batches, where it costs next to nothing, the record lengths
+are walked so that a miscounted batch is found at the door. It returns an `UncheckedBatch`, which no
+log takes, if the records must be looked at: the batch is compressed (unless
+`penstock.record.validation` is `header`), every batch is to be walked (`full`), or a setting of
+the topic needs it. `unpacked` makes a batch of that.
+
+Invariants: `unpacked` changes nothing that is shared and may run in any thread. What it holds is
+bounded by `PRODUCED_BATCH_UNPACKED_BYTES_MAX`; `unpacked_on_loop` does only what is quick, and
+returns None for the rest.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
+from penstock.base.limits import PRODUCED_BATCH_UNPACKED_BYTES_MAX
 from penstock.config.log_config import LogConfig
 from penstock.log.log import Batch
-from penstock.wire.compression import Compression
+from penstock.wire.compression import Compression, UnpacksTooLarge
+from penstock.wire.record_walk import Walked, Wanted, check_records
 from penstock.wire.records import (
     LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL_FLAG,
     BatchHeader,
-    Record,
     check_batch,
     check_producer_batch,
     check_record_lengths,
     parse_header,
-    read_records,
     recompress,
     rewrite_header,
 )
@@ -33,12 +42,24 @@ ZSTD_FROM_PRODUCE_VERSION = 7
 RECORDS_WALKED_MAX = 16
 """Uncompressed batches of up to this many records have their record lengths walked always."""
 
+UNPACKED_ON_LOOP_BYTES_MAX = 16 * 1024
+RECORDS_ON_LOOP_MAX = 512
+"""A batch of more bytes, packed or unpacked, or of more records is looked into beside the loop."""
+REPACKED_ON_LOOP_BYTES_MAX = 4 * 1024
+"""The same for a batch that is packed again by another codec, which takes ten times as long."""
+WALK_SECONDS_MAX = 1e-3
+PAUSE_SECONDS = 50e-6
+"""How long a walk beside the loop keeps the interpreter, and then stands back for the loop."""
+
 _MAGIC_POSITION = 16
 _LOG_APPEND_TIME = 0x08
 _COMPRESSION_MASK = 0x07
 _NEVER = (1 << 63) - 1
+_NO_TIMESTAMP = -1
 _ZSTD = int(Compression.ZSTD)
 _new_tuple = tuple.__new__  # cheaper than a named tuple's own constructor
+
+Pause: TypeAlias = Callable[[], None]
 
 _WANTED = {
     "uncompressed": Compression.NONE,
@@ -57,6 +78,13 @@ class RecordsRefused(ApiError):
         self.indexes = indexes
 
 
+class UncheckedBatch(NamedTuple):
+    """A producer's batch whose header is right, and whose records nobody has looked at."""
+
+    header: BatchHeader
+    data: memoryview | bytes  # a plain `memoryview` is a name that compiled classes do not find
+
+
 class BatchRules:
     """What a topic's settings demand of a batch, worked out once for each change of them."""
 
@@ -65,15 +93,17 @@ class BatchRules:
         "_keys_needed",
         "_level",
         "_log_append_time",
-        "_plain",
         "_size_max",
         "_time_after_max_ms",
         "_time_before_max_ms",
+        "_unpack",
         "_walk_all",
     )
 
-    def __init__(self, config: LogConfig, *, full: bool) -> None:
-        """`full`: walk the records of every batch (`penstock.record.validation`)."""
+    def __init__(self, config: LogConfig, *, full: bool, unpack: bool = True) -> None:
+        """`full`: walk the records of every batch; `unpack`: of every compressed one
+        (`penstock.record.validation`).
+        """
         self._size_max = config.max_message_bytes
         self._log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._time_after_max_ms = config.message_timestamp_after_max_ms
@@ -81,14 +111,14 @@ class BatchRules:
         self._keys_needed = "compact" in config.cleanup_policy
         # Records may be older than the first one, so that limit needs a look at each of them.
         self._walk_all = full or self._keys_needed or self._time_before_max_ms != _NEVER
+        self._unpack = unpack
         self._compression = _WANTED.get(config.compression_type)
         self._level = _level(self._compression, config)
-        self._plain = not (self._log_append_time or self._walk_all or self._compression is not None)
 
-    def checked(
+    def accepted(
         self, records: memoryview | None, version: int, now_ms: int, transactional: bool = False
-    ) -> Batch:
-        """The one batch in `records`, if need be rewritten; ApiError if it is refused.
+    ) -> Batch | UncheckedBatch:
+        """The one batch in `records`, its header and checksum checked; ApiError if it is refused.
 
         `transactional`: the request carries a transactional id.
         """
@@ -121,68 +151,90 @@ class BatchRules:
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"zstd needs Produce version {ZSTD_FROM_PRODUCE_VERSION} or later",
             )
-        try:
-            if not kind and header.record_count <= RECORDS_WALKED_MAX:
+        if not kind and header.record_count <= RECORDS_WALKED_MAX:
+            try:
                 check_record_lengths(records, header.record_count)
-            if header.max_timestamp > now_ms + self._time_after_max_ms:
-                self._claims_future(header, records, now_ms)
-            if self._plain:
-                return _new_tuple(Batch, (header, records))
-            return self._rewritten(header, records, now_ms)
-        except CorruptRecord as e:
-            raise ApiError(ErrorCode.INVALID_RECORD, str(e)) from None
-
-    def _too_large(self, header: BatchHeader) -> ApiError:
-        return ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size} bytes, max.message.bytes of the topic allows "
-            f"{self._size_max}",
-        )
-
-    def _claims_future(self, header: BatchHeader, records: memoryview, now_ms: int) -> None:
-        """The header's greatest timestamp is beyond the limit: refuse, and name the records."""
-        if self._log_append_time:
-            return
-        self._check_times(read_records(records), now_ms)
-        raise ApiError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"the batch claims the timestamp {header.max_timestamp}, which none of its records has",
-        )
-
-    def _check_times(self, inside: list[Record], now_ms: int) -> None:
-        latest = now_ms + self._time_after_max_ms
-        earliest = now_ms - self._time_before_max_ms
-        bad = [
-            place
-            for place, record in enumerate(inside)
-            if record.timestamp >= 0 and not earliest <= record.timestamp <= latest
-        ]
-        if bad:
-            timestamp = inside[bad[0]].timestamp
-            raise RecordsRefused(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"the timestamp {timestamp} is {abs(timestamp - now_ms)} ms away from the "
-                f"broker's clock; the topic allows {self._time_before_max_ms} before "
-                f"(message.timestamp.before.max.ms) and {self._time_after_max_ms} after "
-                "(message.timestamp.after.max.ms)",
-                bad,
+            except CorruptRecord as e:
+                raise _invalid(e) from None
+        if (
+            self._walk_all
+            or (kind and self._unpack)
+            or (self._compression is not None and self._compression != kind)
+            or (
+                header.max_timestamp > now_ms + self._time_after_max_ms
+                and not self._log_append_time
             )
+        ):
+            return UncheckedBatch(header, records)
+        batch: Batch = _new_tuple(Batch, (header, records))
+        if not self._log_append_time:
+            return batch
+        return self._stamped(batch, header.max_timestamp, now_ms)
 
-    def _rewritten(self, header: BatchHeader, records: memoryview, now_ms: int) -> Batch:
-        data: memoryview | bytes = records
-        attributes, max_timestamp = header.attributes, header.max_timestamp
-        repack = self._compression is not None and self._compression != header.compression
-        if self._walk_all or repack:
-            inside = read_records(records)
-            if self._keys_needed:
-                _check_keys(inside)
-            if not self._log_append_time:
-                self._check_times(inside, now_ms)
-            max_timestamp = max(record.timestamp for record in inside)
-        if repack and self._compression is not None:
-            data = recompress(records, self._compression, self._level)
-            header = parse_header(data)
-            attributes = header.attributes
+    def unpacked_on_loop(self, batch: UncheckedBatch, now_ms: int) -> Batch | None:
+        """`unpacked`, if that is quick; None if it is not, and belongs into another thread."""
+        header = batch.header
+        repacked = self._compression is not None and self._compression != header.compression
+        size_max = REPACKED_ON_LOOP_BYTES_MAX if repacked else UNPACKED_ON_LOOP_BYTES_MAX
+        if header.size > size_max or header.record_count > RECORDS_ON_LOOP_MAX:
+            return None
+        try:
+            return self._unpacked(batch, now_ms, UNPACKED_ON_LOOP_BYTES_MAX, None)
+        except UnpacksTooLarge:
+            return None
+
+    def unpacked(self, batch: UncheckedBatch, now_ms: int) -> Batch:
+        """The batch with its records checked, if need be rewritten; ApiError if it is refused.
+
+        To be called beside the loop.
+        """
+        try:
+            return self._unpacked(batch, now_ms, PRODUCED_BATCH_UNPACKED_BYTES_MAX, _StandBack())
+        except UnpacksTooLarge as e:
+            # A producer splits what is too large, and sends it again.
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from None
+
+    def checked(
+        self, records: memoryview | None, version: int, now_ms: int, transactional: bool = False
+    ) -> Batch:
+        """All the steps at once, in the caller's thread."""
+        batch = self.accepted(records, version, now_ms, transactional)
+        return self.unpacked(batch, now_ms) if isinstance(batch, UncheckedBatch) else batch
+
+    def _unpacked(
+        self, unchecked: UncheckedBatch, now_ms: int, max_bytes: int, pause: Pause | None
+    ) -> Batch:
+        header, data = unchecked
+        base = header.base_timestamp
+        if self._log_append_time:
+            wanted = Wanted(keys=self._keys_needed)
+        else:
+            wanted = Wanted(
+                keys=self._keys_needed,
+                earliest=now_ms - self._time_before_max_ms - base,
+                latest=now_ms + self._time_after_max_ms - base,
+                exempt=_NO_TIMESTAMP - base,
+            )
+        try:
+            walked = check_records(data, header, wanted, max_bytes=max_bytes, pause=pause)
+        except UnpacksTooLarge:
+            raise
+        except CorruptRecord as e:
+            raise _invalid(e) from None
+        if walked.untimely or walked.keyless:
+            raise self._refused(walked)
+        latest = base + walked.latest
+        if not (self._log_append_time or -_NEVER <= latest <= _NEVER):
+            raise ApiError(ErrorCode.INVALID_TIMESTAMP, f"a record has the timestamp {latest}")
+        if self._compression is not None and self._compression != header.compression:
+            packed = recompress(data, self._compression, self._level)
+            return self._stamped(Batch(parse_header(packed), packed), latest, now_ms)
+        return self._stamped(Batch(header, data), latest, now_ms)
+
+    def _stamped(self, batch: Batch, max_timestamp: int, now_ms: int) -> Batch:
+        """The batch with the timestamps that it should have."""
+        header, data = batch.header, batch.data
+        attributes = header.attributes
         if self._log_append_time:
             attributes, max_timestamp = attributes | _LOG_APPEND_TIME, now_ms
         if (attributes, max_timestamp) != (header.attributes, header.max_timestamp):
@@ -192,6 +244,49 @@ class BatchRules:
         if len(data) > self._size_max:
             raise self._too_large(header)
         return Batch(header, data)
+
+    def _too_large(self, header: BatchHeader) -> ApiError:
+        return ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {header.size} bytes, max.message.bytes of the topic allows "
+            f"{self._size_max}",
+        )
+
+    def _refused(self, walked: Walked) -> RecordsRefused:
+        places = sorted({*walked.keyless, *walked.untimely})
+        if set(walked.untimely) <= set(walked.keyless):
+            return RecordsRefused(
+                ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key", places
+            )
+        return RecordsRefused(
+            ErrorCode.INVALID_TIMESTAMP,
+            "the timestamps of some records are too far from the broker's clock; the topic allows "
+            f"{self._time_before_max_ms} ms before it (message.timestamp.before.max.ms) and "
+            f"{self._time_after_max_ms} ms after it (message.timestamp.after.max.ms)",
+            places,
+        )
+
+
+class _StandBack:
+    """Called again and again in one thread, it lets the others run every `WALK_SECONDS_MAX`."""
+
+    __slots__ = ("_since",)
+
+    def __init__(self) -> None:
+        self._since = 0.0
+
+    def __call__(self) -> None:
+        now = time.perf_counter()
+        if self._since and now - self._since >= WALK_SECONDS_MAX:
+            time.sleep(PAUSE_SECONDS)
+            now = time.perf_counter()
+        elif self._since:
+            return
+        self._since = now
+
+
+def _invalid(error: CorruptRecord) -> ApiError:
+    return ApiError(ErrorCode.INVALID_RECORD, str(error))
 
 
 def _unreadable(records: memoryview, error: CorruptRecord) -> ApiError:
@@ -204,20 +299,12 @@ def _unreadable(records: memoryview, error: CorruptRecord) -> ApiError:
     return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
 
-def _check_keys(inside: list[Record]) -> None:
-    bad = [place for place, record in enumerate(inside) if record.key is None]
-    if bad:
-        raise RecordsRefused(
-            ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key", bad
-        )
-
-
 class InternalTopicRules(BatchRules):
     """Nobody but its coordinator writes to an internal topic."""
 
     __slots__ = ()
 
-    def checked(
+    def accepted(
         self, records: memoryview | None, version: int, now_ms: int, transactional: bool = False
     ) -> Batch:
         raise ApiError(

@@ -15,7 +15,7 @@ Limits: magic 0 and 1 are refused; Kafka 4 does not accept them either.
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -28,7 +28,7 @@ LOG_OVERHEAD = 12
 MAGIC = 2
 CRC_START = 21
 """First byte that the CRC covers: the attributes."""
-RECORD_BYTES_MIN = 7
+RECORD_BYTES_MIN: Final = 7
 """Length, attributes, timestamp delta, offset delta, null key, null value, no headers: a byte
 each.
 """

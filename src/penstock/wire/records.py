@@ -24,7 +24,7 @@ from typing import NamedTuple
 from penstock.base.errors import CorruptRecord
 from penstock.base.ids import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from penstock.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
-from penstock.wire.compression import Buf, Compression, compress, decompress
+from penstock.wire.compression import Buf, Compression, compress, decompress, unpack
 from penstock.wire.record_batch import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
@@ -331,7 +331,8 @@ def _put_bytes(out: bytearray, data: bytes | None) -> None:
 def recompress(batch: Buf, kind: Compression, level: int | None = None) -> bytes:
     """The same batch with its records packed by `kind`; every record keeps its bytes."""
     header = parse_header(batch)
-    body = decompressed_body(batch, header)
+    packed = memoryview(batch)[HEADER_SIZE : header.size]
+    body = unpack(header.compression, packed, max_bytes=DECOMPRESSED_BATCH_BYTES_MAX)
     attributes = header.attributes & ~COMPRESSION_MASK | kind
     return assemble(header._replace(attributes=attributes), compress(kind, body, level))
 

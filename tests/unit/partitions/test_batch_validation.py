@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
+import random
 import struct
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from penstock.base.limits import PRODUCED_BATCH_UNPACKED_BYTES_MAX
 from penstock.config.log_config import LogConfig
 from penstock.log.log import Batch
-from penstock.partitions.batch_validation import RECORDS_WALKED_MAX, BatchRules
+from penstock.partitions.batch_validation import (
+    RECORDS_ON_LOOP_MAX,
+    RECORDS_WALKED_MAX,
+    REPACKED_ON_LOOP_BYTES_MAX,
+    UNPACKED_ON_LOOP_BYTES_MAX,
+    WALK_SECONDS_MAX,
+    BatchRules,
+    RecordsRefused,
+    UncheckedBatch,
+)
 from penstock.wire.compression import Compression, compress
+from penstock.wire.record_walk import WINDOW_BYTES
 from penstock.wire.records import Record, build_batch, check_batch, read_records
 from support import batches
 from support.batches import Rec
@@ -26,10 +37,17 @@ CONFIG = LogConfig()
 
 
 def check(
-    records: bytes | None, *, version: int = 13, full: bool = False, now: int = NOW, **config: Any
+    records: bytes | None,
+    *,
+    version: int = 13,
+    full: bool = False,
+    unpack: bool = True,
+    now: int = NOW,
+    **config: Any,
 ) -> Batch:
     view = None if records is None else memoryview(records)
-    return BatchRules(replace(CONFIG, **config), full=full).checked(view, version, now)
+    rules = BatchRules(replace(CONFIG, **config), full=full, unpack=unpack)
+    return rules.checked(view, version, now)
 
 
 def refusal(records: bytes | None, **how: Any) -> tuple[ErrorCode, str]:
@@ -283,8 +301,8 @@ def test_recompression_and_log_append_time_together() -> None:
 
 def test_what_cannot_be_unpacked_is_refused() -> None:
     raw = batches.batch([b"x"], attributes=Compression.GZIP, payload=b"this is no gzip at all")
-    check(raw)
-    code, _ = refusal(raw, compression_type="zstd")
+    check(raw, unpack=False)
+    code, _ = refusal(raw, unpack=False, compression_type="zstd")
     assert code == ErrorCode.INVALID_RECORD
 
 
@@ -321,12 +339,12 @@ def test_a_compacted_topic_wants_keys(kind: Compression, policy: set[str]) -> No
 
 
 @pytest.mark.parametrize("kind", COMPRESSED, ids=lambda kind: kind.name)
-def test_full_validation_looks_into_compressed_batches(kind: Compression) -> None:
-    check(some(kind=kind), full=True)
+def test_compressed_batches_are_looked_into(kind: Compression) -> None:
+    check(some(kind=kind))
     for body in (b"\x7f" * 30, b"", b"\x0c\x00\x00\x00\x01\x01\x00" * 3):
         raw = batches.batch([b"x", b"y"], attributes=kind, payload=compress(kind, body))
-        check(raw)
-        code, _ = refusal(raw, full=True)
+        check(raw, unpack=False)
+        code, _ = refusal(raw)
         assert code == ErrorCode.INVALID_RECORD
 
 
@@ -338,17 +356,16 @@ def test_full_validation_finds_wrong_offset_deltas() -> None:
 
 
 def test_a_decompression_bomb_is_refused() -> None:
-    bomb = compress(Compression.ZSTD, bytes(DECOMPRESSED_BATCH_BYTES_MAX + 1))
+    bomb = compress(Compression.ZSTD, bytes(PRODUCED_BATCH_UNPACKED_BYTES_MAX + 1))
     raw = batches.batch([b"x"], attributes=Compression.ZSTD, payload=bomb)
-    code, _ = refusal(raw, full=True, max_message_bytes=1 << 30)
-    assert code == ErrorCode.INVALID_RECORD
+    code, _ = refusal(raw, max_message_bytes=1 << 30)
+    assert code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_full_validation_finds_a_claimed_time_that_no_record_has() -> None:
     """Time index and retention go by the header's largest timestamp."""
     raw = batches.batch([Rec(timestamp=NOW)], max_timestamp=NOW + HOUR // 2)
-    with contextlib.suppress(ApiError):
-        assert check(raw, full=True).header.max_timestamp == NOW
+    assert check(raw, full=True).header.max_timestamp == NOW
 
 
 def test_views_of_a_frame_need_no_copy() -> None:
@@ -357,3 +374,152 @@ def test_views_of_a_frame_need_no_copy() -> None:
     batch = BatchRules(CONFIG, full=True).checked(frame[4 : 4 + len(raw)], 13, NOW)
     assert isinstance(batch.data, memoryview)
     assert batch.data.obj is frame.obj
+
+
+# -- the two steps ---------------------------------------------------------------------------------
+
+
+def rules(*, full: bool = False, unpack: bool = True, **config: Any) -> BatchRules:
+    return BatchRules(replace(CONFIG, **config), full=full, unpack=unpack)
+
+
+def unchecked(by: BatchRules, raw: bytes) -> UncheckedBatch:
+    batch = by.accepted(memoryview(raw), 13, NOW)
+    assert isinstance(batch, UncheckedBatch)
+    return batch
+
+
+def test_what_must_be_looked_into() -> None:
+    plain, packed = some(), some(kind=Compression.LZ4)
+    future = build_batch([Record(0, NOW + 2 * HOUR, b"k", b"v")])
+    cases: list[tuple[bytes, BatchRules, bool]] = [
+        (plain, rules(), False),
+        (packed, rules(), True),
+        (packed, rules(unpack=False), False),
+        (plain, rules(full=True), True),
+        (plain, rules(cleanup_policy=frozenset({"compact"})), True),
+        (plain, rules(message_timestamp_before_max_ms=HOUR), True),
+        (plain, rules(compression_type="gzip"), True),
+        (plain, rules(compression_type="uncompressed"), False),
+        (packed, rules(unpack=False, compression_type="lz4"), False),
+        (packed, rules(unpack=False, compression_type="zstd"), True),
+        (plain, rules(message_timestamp_type="LogAppendTime"), False),
+        (packed, rules(message_timestamp_type="LogAppendTime"), True),
+        (future, rules(), True),
+        (future, rules(message_timestamp_type="LogAppendTime"), False),
+    ]
+    for raw, by, expected in cases:
+        found = by.accepted(memoryview(raw), 13, NOW)
+        assert isinstance(found, UncheckedBatch if expected else Batch)
+
+
+def test_a_batch_waits_for_its_time_until_it_was_looked_into() -> None:
+    by = rules(message_timestamp_type="LogAppendTime")
+    first = unchecked(by, some(kind=Compression.GZIP))
+    assert not first.header.log_append_time
+    ready = by.unpacked(first, NOW + 7)
+    assert ready.header.log_append_time
+    assert ready.header.max_timestamp == NOW + 7
+    assert ready.header == check_batch(ready.data)
+    assert by.accepted(memoryview(some()), 13, NOW).header.log_append_time
+
+
+@pytest.mark.parametrize("kind", COMPRESSED, ids=lambda kind: kind.name)
+def test_only_small_batches_are_looked_into_on_the_loop(kind: Compression) -> None:
+    by = rules(max_message_bytes=1 << 30)
+
+    def on_loop(*values: bytes) -> Batch | None:
+        records = [Record(i, NOW, b"k", value) for i, value in enumerate(values)]
+        return by.unpacked_on_loop(unchecked(by, build_batch(records, compression=kind)), NOW)
+
+    noise = random.Random(3).randbytes(UNPACKED_ON_LOOP_BYTES_MAX)
+    assert on_loop(b"v") is not None
+    assert on_loop(*[b"v"] * RECORDS_ON_LOOP_MAX) is not None
+    assert on_loop(noise[:-1000]) is not None
+    assert on_loop(*[b"v"] * (RECORDS_ON_LOOP_MAX + 1)) is None
+    assert on_loop(noise) is None
+    assert on_loop(bytes(UNPACKED_ON_LOOP_BYTES_MAX)) is None, "small packed, large unpacked"
+    assert on_loop(bytes(50_000_000)) is None
+
+
+def test_packing_again_is_seldom_done_on_the_loop() -> None:
+    by = rules(compression_type="gzip")
+    small, large = some(2), some(REPACKED_ON_LOOP_BYTES_MAX // 50)
+    packed = by.unpacked_on_loop(unchecked(by, small), NOW)
+    assert packed is not None
+    assert packed.header.compression is Compression.GZIP
+    assert by.unpacked_on_loop(unchecked(by, large), NOW) is None
+    assert by.unpacked(unchecked(by, large), NOW).header.compression is Compression.GZIP
+
+
+def test_what_is_wrong_is_refused_on_the_loop_too() -> None:
+    by = rules()
+    raw = batches.batch([b"x"], attributes=Compression.ZSTD, payload=b"\xff" * 40)
+    first = unchecked(by, raw)
+    for step in (by.unpacked, by.unpacked_on_loop):
+        with pytest.raises(ApiError) as caught:
+            step(first, NOW)
+        assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("kind", COMPRESSED, ids=lambda kind: kind.name)
+def test_the_header_of_a_compressed_batch_is_not_believed(kind: Compression) -> None:
+    """Its largest timestamp is what retention and searches by time go by."""
+    late = [Rec(timestamp=NOW + 2 * HOUR), Rec(timestamp=NOW)]
+    body = b"".join(batches.record(rec, i, NOW) for i, rec in enumerate(late))
+    hidden = batches.batch(
+        late, base_timestamp=NOW, max_timestamp=NOW, attributes=kind, payload=compress(kind, body)
+    )
+    with pytest.raises(RecordsRefused) as caught:
+        check(hidden)
+    assert caught.value.code == ErrorCode.INVALID_TIMESTAMP
+    assert caught.value.indexes == [0]
+    body = batches.record(Rec(timestamp=NOW), 0, NOW)
+    for claimed in (0, NOW + 1, NOW + 2 * HOUR):
+        raw = batches.batch(
+            [Rec(timestamp=NOW)],
+            max_timestamp=claimed,
+            attributes=kind,
+            payload=compress(kind, body),
+        )
+        mended = check(raw)
+        assert mended.header.max_timestamp == NOW
+        assert mended.header == check_batch(mended.data)
+
+
+def test_keys_and_times_are_refused_together() -> None:
+    """As Kafka does it: all places are named, and a wrong time has precedence."""
+    items = [Rec(key=None), Rec(key=b"k", timestamp=NOW + 2 * HOUR), Rec(key=b"k")]
+    raw = batches.batch(items)
+    with pytest.raises(RecordsRefused) as caught:
+        check(raw, cleanup_policy=frozenset({"compact"}))
+    assert caught.value.code == ErrorCode.INVALID_TIMESTAMP
+    assert caught.value.indexes == [0, 1]
+
+
+def test_a_record_without_a_timestamp_is_never_too_old() -> None:
+    raw = batches.batch([Rec(timestamp=-1), Rec(timestamp=NOW)], base_timestamp=-1)
+    check(raw, message_timestamp_before_max_ms=HOUR)
+    old = batches.batch([Rec(timestamp=5)])
+    code, _ = refusal(old, message_timestamp_before_max_ms=HOUR)
+    assert code == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_timestamp_that_no_field_can_hold() -> None:
+    top = 2**63 - 1
+    body = batches.record(Rec(timestamp=top + 1000), 0, top)
+    raw = batches.batch([Rec()], base_timestamp=top, max_timestamp=top, payload=body)
+    code, _ = refusal(raw, message_timestamp_after_max_ms=top, full=True)
+    assert code == ErrorCode.INVALID_TIMESTAMP
+    assert check(raw, message_timestamp_type="LogAppendTime", full=True).header.max_timestamp == NOW
+
+
+def test_a_long_walk_lets_the_loop_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    now = iter(range(1_000_000))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now) * WALK_SECONDS_MAX / 4)
+    monkeypatch.setattr(time, "sleep", naps.append)
+    by = rules()
+    by.unpacked(unchecked(by, some(50_000, kind=Compression.LZ4)), NOW)
+    size = len(some(50_000))
+    assert size // (WINDOW_BYTES * 8) <= len(naps) <= size // WINDOW_BYTES

@@ -10,6 +10,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuil
 from kafka.record.default_records import DefaultRecordBatch as PyBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as PyBuilder
 
+from penstock.wire.record_walk import Wanted, check_records
 from penstock.wire.records import (
     Compression,
     EndTxnMarker,
@@ -70,6 +71,9 @@ def test_their_batches_are_read_here(
     assert header.last_sequence == 17 + len(RECORDS) - 1
     assert header.max_timestamp == max(r.timestamp for r in RECORDS)
     assert read_records(batch) == RECORDS
+    walked = check_records(batch, header, Wanted(keys=True))
+    assert header.base_timestamp + walked.latest == header.max_timestamp
+    assert walked.keyless == [r.offset for r in RECORDS if r.key is None]
 
 
 @pytest.mark.parametrize("kind", list(Compression))
