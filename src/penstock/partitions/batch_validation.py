@@ -38,7 +38,6 @@ from penstock.wire.records import (
     rewrite_header,
 )
 
-ZSTD_FROM_PRODUCE_VERSION = 7
 RECORDS_WALKED_MAX = 16
 """Uncompressed batches of up to this many records have their record lengths walked always."""
 
@@ -116,11 +115,15 @@ class BatchRules:
         self._level = _level(self._compression, config)
 
     def accepted(
-        self, records: memoryview | None, version: int, now_ms: int, transactional: bool = False
+        self,
+        records: memoryview | None,
+        now_ms: int,
+        transactional: bool = False,
+        zstd: bool = True,
     ) -> Batch | UncheckedBatch:
         """The one batch in `records`, its header and checksum checked; ApiError if it is refused.
 
-        `transactional`: the request carries a transactional id.
+        `transactional`: the request carries a transactional id. `zstd`: its client may use that.
         """
         if not records:
             raise ApiError(
@@ -146,10 +149,9 @@ class BatchRules:
         if size > self._size_max:
             raise self._too_large(header)
         kind = attributes & _COMPRESSION_MASK
-        if kind == _ZSTD and version < ZSTD_FROM_PRODUCE_VERSION:
+        if kind == _ZSTD and not zstd:
             raise ApiError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"zstd needs Produce version {ZSTD_FROM_PRODUCE_VERSION} or later",
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
             )
         if not kind and header.record_count <= RECORDS_WALKED_MAX:
             try:
@@ -193,13 +195,6 @@ class BatchRules:
         except UnpacksTooLarge as e:
             # A producer splits what is too large, and sends it again.
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from None
-
-    def checked(
-        self, records: memoryview | None, version: int, now_ms: int, transactional: bool = False
-    ) -> Batch:
-        """All the steps at once, in the caller's thread."""
-        batch = self.accepted(records, version, now_ms, transactional)
-        return self.unpacked(batch, now_ms) if isinstance(batch, UncheckedBatch) else batch
 
     def _unpacked(
         self, unchecked: UncheckedBatch, now_ms: int, max_bytes: int, pause: Pause | None
@@ -305,8 +300,12 @@ class InternalTopicRules(BatchRules):
     __slots__ = ()
 
     def accepted(
-        self, records: memoryview | None, version: int, now_ms: int, transactional: bool = False
-    ) -> Batch:
+        self,
+        records: memoryview | None,
+        now_ms: int,
+        transactional: bool = False,
+        zstd: bool = True,
+    ) -> Batch | UncheckedBatch:
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             "the topic is the cluster's own: only its coordinator writes to it",

@@ -79,16 +79,18 @@ class ReplicaManager:
         env: ReplicaEnvironment,
         topic_metrics: TopicMetrics,
         log_config: Callable[[str], LogConfig],
-        full_validation: Callable[[], bool],
+        validation: Callable[[], str],
     ) -> None:
-        """`log_config` gives the settings of the topic with that name."""
+        """`log_config` gives the settings of the topic with that name, `validation` the present
+        `penstock.record.validation`.
+        """
         self._node_id = env.node_id
         self._image = image
         self._logs = logs
         self._env = env
         self._topic_metrics = topic_metrics
         self._log_config = log_config
-        self._full_validation = full_validation
+        self._validation = validation
         self._high_watermarks = HighWatermarks(logs.data_dir)
         # Each topic's open replicas, the same dict under its name and under its id; those that
         # lead stand in both.
@@ -335,7 +337,8 @@ class ReplicaManager:
 
     def _rules(self, name: str, config: LogConfig) -> BatchRules:
         kind = InternalTopicRules if name in INTERNAL_TOPICS else BatchRules
-        return kind(config, full=self._full_validation())
+        validation = self._validation()
+        return kind(config, full=validation == "full", unpack=validation != "header")
 
     def _drop(self, topic: Topic) -> None:
         message = f"topic {topic.name!r} was deleted"

@@ -5,11 +5,12 @@ or when everything is written, and durable or committed as its acks ask. How the
 how it is answered is the door's business.
 
 The requests of one source are staged in the order in which they are handed in. One that cannot be
-staged yet (its transaction has to be verified) holds its source: it hands in nothing more until it
-is released.
+staged yet (its transaction has to be verified, or a large batch to be unpacked) holds its source:
+it hands in nothing more until it is released.
 
 Invariant: nothing is acknowledged before it is written, and durable or committed as its acks ask.
-Owned by the event loop's thread.
+Limit: `UNPACKERS` batches are unpacked at a time. Owned by the event loop's thread; only
+`BatchRules.unpacked` is called in a worker.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
 from typing import Protocol, TypeAlias
 
@@ -25,9 +27,10 @@ from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageEr
 from penstock.base.ids import TopicKey
 from penstock.base.results import PartitionAnswer, TopicAnswers, appended
 from penstock.coordinating.transaction_verification import SupportedOperation
+from penstock.log.log import AppendInfo, Batch
 from penstock.log.verification import NOT_ASKED
 from penstock.observe.logs import Alarm
-from penstock.partitions.batch_validation import RecordsRefused
+from penstock.partitions.batch_validation import BatchRules, RecordsRefused, UncheckedBatch
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.turns import Turns
@@ -50,6 +53,10 @@ _REFUSED_BY_LOG = frozenset(
     }
 )
 ERROR_MESSAGE_CHARS_MAX = 1_000
+UNPACKERS = 2
+
+_NO_ANSWER = PartitionAnswer(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
+_NOT_UNPACKED = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be unpacked")
 
 TopicRecords: TypeAlias = list[tuple[TopicKey, list[tuple[int, memoryview | None]]]]
 
@@ -67,7 +74,11 @@ class Source(Protocol):
 
 
 class AppendRequest:
-    """Records for partitions, each as one batch in Kafka's format. Not changed once it is made."""
+    """Records for partitions, each as one batch in Kafka's format.
+
+    Handed over: the service lets go of `topics` when all is staged, since the records lie in memory
+    that the door wants back.
+    """
 
     __slots__ = (
         "acks",
@@ -123,7 +134,17 @@ class AppendResult:
 class AppendInFlight(AppendResult):
     """A request between its arrival and its result."""
 
-    __slots__ = ("_done", "_hints", "_parts", "_timer", "left", "refusal", "request", "transaction")
+    __slots__ = (
+        "_done",
+        "_held",
+        "_hints",
+        "_parts",
+        "_timer",
+        "left",
+        "refusal",
+        "request",
+        "transaction",
+    )
 
     def __init__(
         self, request: AppendRequest, done: Callable[[AppendResult], None], hints: LeaderHints
@@ -134,6 +155,7 @@ class AppendInFlight(AppendResult):
         self._hints = hints
         self._parts: list[_Part] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._held = False
         self.left = 1
         """Partitions that are not done, and one for the staging itself."""
         self.transaction: AppendTransaction | None = None  # where there is a transactional id
@@ -167,16 +189,29 @@ class AppendInFlight(AppendResult):
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self.request.timeout_ms / 1000, self._timed_out)
 
+    def hold(self) -> None:
+        """Not all of the request can be staged yet: its source has to wait."""
+        self.held_up()
+        if not self._held:
+            self._held = True
+            topics = self.request.topics
+            size = sum(len(records or b"") for _, partitions in topics for _, records in partitions)
+            self.request.source.hold(size)
+
+    def release(self) -> None:
+        """All is staged, or refused."""
+        self.request.topics = []
+        if self._held:
+            self._held = False
+            self.request.source.release()
+
     def held_up(self) -> None:
         if not self.waits_since_ns:
             self.waits_since_ns = monotonic_ns()
 
     def _timed_out(self) -> None:
         for part in self._parts:
-            if not part.done:
-                part.done = self.failed = True
-                index = part.answers[part.place].partition
-                part.answers[part.place] = PartitionAnswer(index, ErrorCode.REQUEST_TIMED_OUT)
+            part.timed_out()
         self._finish()
 
     def _finish(self) -> None:
@@ -189,39 +224,107 @@ class AppendInFlight(AppendResult):
 
 
 class _Part:
-    """The batch of one partition, which waits for its acknowledgement there."""
+    """The records for one partition: its answer, and the wait for its acknowledgement there."""
 
-    __slots__ = ("_append", "_partition", "answers", "done", "place")
+    __slots__ = (
+        "_partition",
+        "answers",
+        "append",
+        "done",
+        "index",
+        "place",
+        "records",
+        "topic",
+    )
     # To say that another broker leads would tell the producer that nothing was written.
     outlives_leadership = True
 
     def __init__(
-        self, append: AppendInFlight, partition: Partition, answers: list[PartitionAnswer]
+        self,
+        append: AppendInFlight,
+        answers: list[PartitionAnswer],
+        topic: TopicKey,
+        index: int,
+        records: memoryview | None,
     ) -> None:
-        self._append = append
-        self._partition = partition
+        self.append = append
         self.answers = answers
         self.place = len(answers)
-        """Where the partition's answer stands."""
+        """Where the answer stands."""
+        self.topic = topic
+        self.index = index
+        self.records = records
+        """Until they are staged."""
+        self._partition: Partition | None = None
         self.done = False
+        answers.append(_NO_ANSWER)
+
+    def staged(self, partition: Partition, info: AppendInfo) -> None:
+        """The partition has taken the batch; the answer holds unless it fails."""
+        self._partition = partition
+        self.records = None
+        self.answers[self.place] = appended(
+            self.index, info.first_offset, info.log_append_time, info.log_start_offset
+        )
+        self.append.waits_for(self)
+
+    def refused(self, error: ApiError, partition: Partition | None) -> None:
+        answer = self.append.moved(self.topic, _error(self.index, error, partition))
+        self.answers[self.place] = answer
+        if partition is not None:
+            partition.counters.failed_produce_requests += 1
+            partition.counters.bytes_rejected += len(self.records or b"")
 
     def waits(self) -> None:
-        self._append.waits()
+        self.append.waits()
 
     def appended(self) -> None:
         if not self.done:
             self.done = True
-            self._append.one_done()
+            self.append.one_done()
 
     def failed(self, code: ErrorCode, message: str) -> None:
         if self.done:
             return
         self.done = True
-        partition = self._partition
-        partition.counters.failed_produce_requests += 1
-        answer = PartitionAnswer(partition.index, code, error_message=message)
-        self.answers[self.place] = self._append.moved(partition.topic, answer)
-        self._append.one_done()
+        if self._partition is not None:
+            self._partition.counters.failed_produce_requests += 1
+        answer = PartitionAnswer(self.index, code, error_message=message)
+        self.answers[self.place] = self.append.moved(self.topic, answer)
+        self.append.one_done()
+
+    def timed_out(self) -> None:
+        if not self.done:
+            self.done = self.append.failed = True
+            answer = PartitionAnswer(self.index, ErrorCode.REQUEST_TIMED_OUT)
+            self.answers[self.place] = answer
+
+
+class _Unpacking:
+    """A batch that a worker unpacks, and what it found."""
+
+    __slots__ = ("_batch", "_rules", "found", "part")
+
+    def __init__(self, part: _Part, rules: BatchRules, batch: UncheckedBatch) -> None:
+        self.part = part
+        self._rules = rules
+        self._batch = batch
+        self.found: Batch | ApiError = _NOT_UNPACKED
+
+    def run(self, now_ms: int) -> None:
+        """In the worker."""
+        try:
+            self.found = self._rules.unpacked(self._batch, now_ms)
+        except ApiError as e:
+            self.found = e
+        except Exception:
+            log.exception("a batch could not be unpacked")
+
+
+def _unpack_all(work: list[_Unpacking], now_ms: int) -> None:
+    """In the worker."""
+    for one in work:
+        one.run(now_ms)
 
 
 class AppendService:
@@ -238,6 +341,8 @@ class AppendService:
         self._hints = hints
         self._clock = clock
         self._verification = verification
+        self._loop = asyncio.get_running_loop()
+        self._unpackers = ThreadPoolExecutor(UNPACKERS, thread_name_prefix="unpack")
         self._alarm = Alarm(log)
         self.failures = 0
         """Writes of staged batches that the disk has refused."""
@@ -248,12 +353,13 @@ class AppendService:
         if request.acks not in _ACKS:
             append.refusal = _invalid_acks(request.acks)
         elif request.transactional_id is not None and self._verification.begin(append, self._stage):
-            append.held_up()
             return
         self._stage(append)
 
     def _stage(self, append: AppendInFlight) -> None:
+        """Stage what can be staged now; what has to be unpacked by a worker follows."""
         request, refusal = append.request, append.refusal
+        unpacking: list[_Unpacking] = []
         turns = self._turns
         turns.begin(request.source)
         try:
@@ -262,71 +368,98 @@ class AppendService:
                 answers: list[PartitionAnswer] = []
                 append.topics.append((topic, answers))
                 for index, records in partitions:
+                    part = _Part(append, answers, topic, index, records)
                     if refusal is not None:
-                        self._refuse(append, answers, topic, index, refusal, None, records)
+                        part.refused(refusal, None)
                     else:
-                        self._stage_one(append, answers, topic, index, records, now_ms)
+                        self._check(part, now_ms, unpacking)
         finally:
             turns.end()
+            if unpacking:
+                self._unpack(append, unpacking, now_ms)
+            else:
+                append.release()
             append.one_done()
 
-    def _stage_one(
-        self,
-        append: AppendInFlight,
-        answers: list[PartitionAnswer],
-        topic: TopicKey,
-        index: int,
-        records: memoryview | None,
-        now_ms: int,
-    ) -> None:
+    def _check(self, part: _Part, now_ms: int, unpacking: list[_Unpacking]) -> None:
+        """Stage a batch, or have it unpacked before."""
         partition: Partition | None = None
+        append = part.append
         request, transaction = append.request, append.transaction
         try:
             if transaction is not None and transaction.errors:
-                transaction.check(topic, index)
-            partition = self._replicas.leader_of(topic, index)
+                transaction.check(part.topic, part.index)
+            partition = self._replicas.leader_of(part.topic, part.index)
             partition.counters.produce_requests += 1
-            batch = partition.rules.checked(
-                records, 13 if request.zstd else 3, now_ms, transaction is not None
+            rules = partition.rules
+            batch = rules.accepted(part.records, now_ms, transaction is not None, request.zstd)
+            if isinstance(batch, UncheckedBatch):
+                unchecked = batch
+                quick = rules.unpacked_on_loop(unchecked, now_ms)
+                if quick is None:
+                    append.left += 1
+                    unpacking.append(_Unpacking(part, rules, unchecked))
+                    return
+                batch = quick
+        except ApiError as e:
+            part.refused(e, partition)
+        else:
+            self._stage_batch(part, partition, batch, now_ms)
+
+    def _stage_batch(self, part: _Part, partition: Partition, batch: Batch, now_ms: int) -> None:
+        append = part.append
+        acks, transaction = append.request.acks, append.transaction
+        try:
+            guard = (
+                NOT_ASKED if transaction is None else transaction.guard_for(part.topic, partition)
             )
-            guard = NOT_ASKED if transaction is None else transaction.guard_for(topic, partition)
-            acks = request.acks
             if partition.under_min_isr and acks == ACKS_ALL:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
-            part = _Part(append, partition, answers)
             info = partition.stage(batch, now_ms, acks, part, guard=guard)
         except ApiError as e:
-            self._refuse(append, answers, topic, index, e, partition, records)
+            part.refused(e, partition)
             return
         except (StorageError, InvariantBroken) as failure:
-            if partition is not None and isinstance(failure, InvariantBroken):
+            if isinstance(failure, InvariantBroken):
                 partition.stop(str(failure))
-            error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-            self._refuse(append, answers, topic, index, error, partition, records)
+            part.refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)), partition)
             return
-        append.waits_for(part)
-        answers.append(
-            appended(index, info.first_offset, info.log_append_time, info.log_start_offset)
-        )
+        part.staged(partition, info)
         if not info.duplicate:
             counters = partition.counters
             counters.messages_in += batch.header.record_count
             counters.bytes_in += len(batch.data)
 
-    def _refuse(
-        self,
-        append: AppendInFlight,
-        answers: list[PartitionAnswer],
-        topic: TopicKey,
-        index: int,
-        error: ApiError,
-        partition: Partition | None,
-        records: memoryview | None,
-    ) -> None:
-        answers.append(append.moved(topic, _error(index, error, partition)))
-        if partition is not None:
-            partition.counters.failed_produce_requests += 1
-            partition.counters.bytes_rejected += len(records or b"")
+    # -- what a worker unpacks -----------------------------------------------------------------
+
+    def _unpack(self, append: AppendInFlight, work: list[_Unpacking], now_ms: int) -> None:
+        append.hold()
+        done = self._loop.run_in_executor(self._unpackers, _unpack_all, work, now_ms)
+        done.add_done_callback(lambda _: self._unpacked(append, work, now_ms))
+
+    def _unpacked(self, append: AppendInFlight, work: list[_Unpacking], now_ms: int) -> None:
+        self._turns.begin(append.request.source)
+        try:
+            for one in work:
+                self._stage_unpacked(one, now_ms)
+        finally:
+            self._turns.end()
+            append.release()
+            for _ in work:
+                append.one_done()
+
+    def _stage_unpacked(self, one: _Unpacking, now_ms: int) -> None:
+        part, found = one.part, one.found
+        partition: Partition | None = None
+        try:
+            # It may have another leader by now.
+            partition = self._replicas.leader_of(part.topic, part.index)
+            if isinstance(found, ApiError):
+                raise found
+        except ApiError as e:
+            part.refused(e, partition)
+        else:
+            self._stage_batch(part, partition, found, now_ms)
 
     def write_failed(self, partition: Partition, error: StorageError) -> None:
         """The disk has refused what was staged for a partition."""
@@ -337,6 +470,7 @@ class AppendService:
     async def stop(self) -> None:
         """Give up what still waits to be verified, and write what is staged."""
         await self._verification.stop()
+        self._unpackers.shutdown()
         self._turns.stop()
 
 

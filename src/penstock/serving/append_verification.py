@@ -139,8 +139,7 @@ class AppendVerification:
             return False
         if not verifies or not self._guard(transaction, batches):
             return False
-        size = sum(len(records or b"") for _, ps in request.topics for _, records in ps)
-        request.source.hold(size)
+        append.hold()
         self._waiting[append] = self._loop.create_task(
             self._verify(append, transaction, batches, resume)
         )
@@ -188,10 +187,7 @@ class AppendVerification:
             )
         finally:
             del self._waiting[append]
-        try:
-            resume(append)
-        finally:
-            request.source.release()
+        resume(append)
 
     async def _ask(
         self,

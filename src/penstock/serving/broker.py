@@ -111,7 +111,7 @@ class Broker:
             replica_env,
             topic_metrics,
             self.topic_config,
-            full_validation=lambda: self.config.penstock_record_validation == "full",
+            validation=lambda: self.config.penstock_record_validation,
         )
         hints = self.hints = LeaderHints(self.metadata, self.replicas)
         leader_quota = ReplicationQuota(

@@ -36,10 +36,16 @@ COMPRESSED = [kind for kind in Compression if kind != Compression.NONE]
 CONFIG = LogConfig()
 
 
+def checked(rules: BatchRules, records: memoryview | None, now_ms: int, zstd: bool = True) -> Batch:
+    """All the steps at once."""
+    batch = rules.accepted(records, now_ms, False, zstd)
+    return rules.unpacked(batch, now_ms) if isinstance(batch, UncheckedBatch) else batch
+
+
 def check(
     records: bytes | None,
     *,
-    version: int = 13,
+    zstd: bool = True,
     full: bool = False,
     unpack: bool = True,
     now: int = NOW,
@@ -47,7 +53,7 @@ def check(
 ) -> Batch:
     view = None if records is None else memoryview(records)
     rules = BatchRules(replace(CONFIG, **config), full=full, unpack=unpack)
-    return rules.checked(view, version, now)
+    return checked(rules, view, now, zstd)
 
 
 def refusal(records: bytes | None, **how: Any) -> tuple[ErrorCode, str]:
@@ -69,7 +75,7 @@ def some(count: int = 3, *, kind: Compression = Compression.NONE, **how: Any) ->
 def test_a_good_batch_passes_untouched(kind: Compression) -> None:
     raw = some(kind=kind)
     view = memoryview(raw)
-    batch = BatchRules(CONFIG, full=False).checked(view, 13, NOW)
+    batch = checked(BatchRules(CONFIG, full=False), view, NOW)
     assert batch.data is view
     assert batch.header == check_batch(raw)
 
@@ -172,12 +178,11 @@ def test_an_unknown_compression(kind: int) -> None:
     assert code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-@pytest.mark.parametrize("version", [3, 6])
-def test_zstd_needs_a_new_produce(version: int) -> None:
-    code, message = refusal(some(kind=Compression.ZSTD), version=version)
+def test_zstd_needs_a_new_produce() -> None:
+    code, message = refusal(some(kind=Compression.ZSTD), zstd=False)
     assert code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert "7" in message
-    check(some(kind=Compression.ZSTD), version=7)
+    check(some(kind=Compression.ZSTD))
 
 
 @pytest.mark.parametrize(
@@ -371,7 +376,7 @@ def test_full_validation_finds_a_claimed_time_that_no_record_has() -> None:
 def test_views_of_a_frame_need_no_copy() -> None:
     raw = some()
     frame = memoryview(struct.pack(">i", 1) + raw + b"after")
-    batch = BatchRules(CONFIG, full=True).checked(frame[4 : 4 + len(raw)], 13, NOW)
+    batch = checked(BatchRules(CONFIG, full=True), frame[4 : 4 + len(raw)], NOW)
     assert isinstance(batch.data, memoryview)
     assert batch.data.obj is frame.obj
 
@@ -384,7 +389,7 @@ def rules(*, full: bool = False, unpack: bool = True, **config: Any) -> BatchRul
 
 
 def unchecked(by: BatchRules, raw: bytes) -> UncheckedBatch:
-    batch = by.accepted(memoryview(raw), 13, NOW)
+    batch = by.accepted(memoryview(raw), NOW)
     assert isinstance(batch, UncheckedBatch)
     return batch
 
@@ -409,7 +414,7 @@ def test_what_must_be_looked_into() -> None:
         (future, rules(message_timestamp_type="LogAppendTime"), False),
     ]
     for raw, by, expected in cases:
-        found = by.accepted(memoryview(raw), 13, NOW)
+        found = by.accepted(memoryview(raw), NOW)
         assert isinstance(found, UncheckedBatch if expected else Batch)
 
 
@@ -421,7 +426,7 @@ def test_a_batch_waits_for_its_time_until_it_was_looked_into() -> None:
     assert ready.header.log_append_time
     assert ready.header.max_timestamp == NOW + 7
     assert ready.header == check_batch(ready.data)
-    assert by.accepted(memoryview(some()), 13, NOW).header.log_append_time
+    assert by.accepted(memoryview(some()), NOW).header.log_append_time
 
 
 @pytest.mark.parametrize("kind", COMPRESSED, ids=lambda kind: kind.name)
