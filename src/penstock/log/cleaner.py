@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.ids import TopicPartition
 from penstock.log.cleaner_job import CleanJob, ProducerEnd, SegmentFacts
-from penstock.log.limits import RELATIVE_OFFSET_MAX
+from penstock.log.limits import CLEANED_GROUP_SEGMENTS_MAX, RELATIVE_OFFSET_MAX
 
 if TYPE_CHECKING:
     # The cleaner's child process needs the grouping below, but none of the settings.
@@ -141,6 +141,7 @@ def group_segments(
         time_index += segment.time_index_bytes
         fits = (
             bool(groups)
+            and len(groups[-1]) < CLEANED_GROUP_SEGMENTS_MAX
             and size <= segment_bytes
             and index <= segment_index_bytes
             and time_index <= segment_index_bytes

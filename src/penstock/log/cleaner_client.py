@@ -144,11 +144,11 @@ class Cleaner:
         except BaseException:
             # Cancelled or lost: a child in an unknown state is not given another job.
             await asyncio.shield(self._kill_child())
-            remove_cleaned(directory)
+            await asyncio.shield(asyncio.to_thread(remove_cleaned, directory))
             raise
         if answer["type"] == "done" and task.aborted:
             # The abort came too late for the child to notice.
-            remove_cleaned(directory)
+            await asyncio.to_thread(remove_cleaned, directory)
             raise _aborted(directory)
         return self._judge(directory, answer)
 

@@ -40,7 +40,18 @@ class EpochEntry(NamedTuple):
 class LeaderEpochFileCache:
     """The leader epochs of one log, oldest first."""
 
-    __slots__ = ("_epochs", "_lock", "_starts", "_writes", "dirty", "latest_epoch", "path")
+    __slots__ = (
+        "_epochs",
+        "_flushed",
+        "_flushes",
+        "_flushing",
+        "_lock",
+        "_starts",
+        "_writes",
+        "dirty",
+        "latest_epoch",
+        "path",
+    )
 
     def __init__(self, log_dir: str) -> None:
         self.path = os.path.join(log_dir, LEADER_EPOCH_CHECKPOINT)
@@ -52,6 +63,10 @@ class LeaderEpochFileCache:
         self._writes = 0
         """How often the file was written here, beside the flushes; counted under the lock."""
         self._lock = Lock()
+        self._flushes = self._flushed = 0
+        """How many flushes were begun, and which of them was the latest that has ended."""
+        self._flushing = Lock()
+        """Held by a flush: a log may be flushed in two threads at once."""
 
     def load(self) -> None:
         """Read the file; a damaged one is dropped (recovery fills in what it sees)."""
@@ -117,20 +132,27 @@ class LeaderEpochFileCache:
         if not self.dirty:
             return None
         self.dirty = False
-        path, lines, writes = self.path, self._lines(), self._writes
+        self._flushes += 1
+        number, path, lines, writes = self._flushes, self.path, self._lines(), self._writes
 
         def flush() -> None:
-            flushed = path + FLUSHED_SUFFIX
-            write_lines(flushed, lines)
-            with self._lock:
-                if self._writes == writes:
-                    os.replace(flushed, path)
-            # Else the log was cut off meanwhile, and what was written then is to be kept.
-            unlink_if_exists(flushed)
-            fsync_path(path)
-            fsync_dir(os.path.dirname(path))
+            with self._flushing:
+                if number > self._flushed:  # else a later one was quicker
+                    self._flush(path, lines, writes)
+                    self._flushed = number
 
         return flush
+
+    def _flush(self, path: str, lines: list[str], writes: int) -> None:
+        flushed = path + FLUSHED_SUFFIX
+        write_lines(flushed, lines)
+        with self._lock:
+            if self._writes == writes:
+                os.replace(flushed, path)
+        # Else the log was cut off meanwhile, and what was written then is to be kept.
+        unlink_if_exists(flushed)
+        fsync_path(path)
+        fsync_dir(os.path.dirname(path))
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(the largest epoch at or below `epoch`, where it ends); (-1, -1) when that is unknown."""

@@ -185,8 +185,9 @@ class LogFile:
 
     def rename(self, new_path: str) -> None:
         """Give the file another name; open descriptors stay valid."""
-        os.rename(self.path, new_path)
-        self.path = new_path
+        with self._cache.lock:  # another thread may be about to open it
+            os.rename(self.path, new_path)
+            self.path = new_path
 
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes at `position`; fewer only at the end of the file."""

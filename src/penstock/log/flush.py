@@ -119,10 +119,13 @@ def flush_task(log: Log) -> FlushTask:
     if index_too or log.recovery_point <= active.base_offset:
         # Files are new since the last flush, and so are their entries in the directory.
         paths += log.producers.snapshot_paths(log.recovery_point)
-    dirs = [log.dir] if paths or log.recovery_point <= active.base_offset else []
+    new_names = paths or log.unsynced_names or log.recovery_point <= active.base_offset
+    dirs = [log.dir] if new_names else []
     if log.recovery_point <= log.segments[0].base_offset:
         # Perhaps the first flush: the directory itself is new.
         paths.append(os.path.join(log.dir, PARTITION_METADATA))
         dirs.append(os.path.dirname(log.dir))
     files = [s.file for s in segments]
-    return FlushTask(files, paths, dirs, log.log_end_offset, log.epochs.flush_begin())
+    task = FlushTask(files, paths, dirs, log.log_end_offset, log.epochs.flush_begin())
+    log.unsynced_names = False
+    return task

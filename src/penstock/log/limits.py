@@ -53,6 +53,9 @@ CLOSED_AT_ONCE = 512
 RETENTION_LOOKS_PER_STEP = 64
 """Logs in memory that a step of a retention pass looks at; one that must be opened is a step."""
 
+CLEANED_GROUP_SEGMENTS_MAX = 32
+"""Segments that compaction makes into one: the event loop renames their files in one go."""
+
 IOV_MAX = 1_024
 """Buffers that one `pwritev` takes (the kernel's limit)."""
 

@@ -13,20 +13,20 @@ write may be another thread's work (`begin_write`, `end_write`).
 Invariants: batches lie in offset order without overlap; nothing above `log_end_offset` is visible;
 what lies below `recovery_point` is durable and is never cut except by `truncate_to`.
 
-Owned by the loop's thread. Only `LogSlice.read`, `WriteBeside.run` and `FlushTask.run` may run
-elsewhere.
+Owned by the loop's thread. `LogSlice.read`, `WriteBeside.run`, `FlushTask.run` and, as it says
+itself, parts of a `SegmentSwap` may run elsewhere.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError, invariant
 from penstock.base.ids import TopicPartition, Uuid
 from penstock.config.log_config import LogConfig
-from penstock.log import replacement, retention, time_lookup, truncation
+from penstock.log import retention, time_lookup, truncation
 from penstock.log.environment import LogEnvironment
 from penstock.log.epoch_cache import LeaderEpochFileCache
 from penstock.log.flush import FlushTask, flush_is_due, flush_task
@@ -35,6 +35,7 @@ from penstock.log.index import AbortedTxn
 from penstock.log.limits import WRITE_BESIDE_BYTES_MIN
 from penstock.log.log_segments import LogSegments
 from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
+from penstock.log.replacement import SegmentSwap
 from penstock.log.roll import RollPolicy, roll_at, write_rolling
 from penstock.log.segment import LogSegment
 from penstock.log.slice import LogSlice
@@ -78,8 +79,10 @@ class Log:
         "recovery_point",
         "segments",
         "stirred",
+        "swap",
         "topic_id",
         "topic_partition",
+        "unsynced_names",
         "writes",
     )
 
@@ -119,6 +122,10 @@ class Log:
         """How often the end was cut off: what was begun on the files before is worth nothing."""
         self.cleaning = False
         """Set while compaction works on copies of the segments: retention leaves them alone."""
+        self.swap: SegmentSwap | None = None
+        """A compacted segment that the next start would swap in, although this one has not yet."""
+        self.unsynced_names = False
+        """Whether the next flush has to make durable that files were removed."""
         self.stirred = False
         """Whether the duties will look at this log: see `changes`."""
         self.before_change: Callable[[], None] | None = None
@@ -506,7 +513,7 @@ class Log:
             self._env.on_fsync_failed()
             raise StorageError(f"{self.name} cannot be flushed: {task.error}")
         if task.refused is not None:
-            self.epochs.dirty = True
+            self.epochs.dirty = self.unsynced_names = True
             raise self._fail(task.refused) from task.refused
         point = min(task.up_to_offset, self.log_end_offset)
         self.recovery_point = max(self.recovery_point, point)
@@ -536,12 +543,15 @@ class Log:
 
     def _cut(self, how: Callable[[Log, LogEnvironment, int], int], offset: int) -> None:
         try:
+            if self.swap is not None:
+                self.swap.cancel()  # it holds what is about to go
             end = how(self, self._env, offset)
         except OSError as e:
             # Neither the old nor the new end can be vouched for; a start finds out.
             self.health.fail_for_good(f"truncation to {offset} failed: {e}")
             raise StorageError(f"{self.name} cannot be truncated to {offset}: {e}") from e
         self.cuts += 1
+        self.unsynced_names = True
         self.stir()
         self.log_end_offset = end
         self._staged.clear(end)
@@ -561,21 +571,15 @@ class Log:
         """Files whose `file.delete.delay.ms` is over; removing them is the caller's duty."""
         return retention.due_deletions(self, now_ms) if self.deleted_segments else []
 
-    def replace_segments(self, new_base_offsets: list[int], old_base_offsets: list[int]) -> None:
-        """Swap compacted segments (`.cleaned` files) in for the ones they were made from."""
-        replacement.replace_segments(self, self._env, new_base_offsets, old_base_offsets)
+    def swap_begin(self, base_offset: int, replaced: Iterable[int]) -> SegmentSwap:
+        """Begin to swap a compacted segment (`.cleaned` files) in for those it was made from."""
+        self.swap = SegmentSwap(self, self._env, base_offset, replaced)
+        return self.swap
 
     # Ending
 
-    def close(self) -> None:
-        """Write indexes and a snapshot so that the next start has nothing to scan."""
-        task = self.close_begin()
-        if task is not None:
-            task.run()
-        self.close_done(task)
-
     def close_begin(self) -> FlushTask | None:
-        """Write what has to be written; what has to be synced before `close_done`, if anything."""
+        """Write indexes and a snapshot; what has to be synced before `close_done`, if anything."""
         if self.abandoned:
             self.release()
             raise StorageError(f"{self.name} was abandoned: {self.failure}")

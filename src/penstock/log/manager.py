@@ -18,6 +18,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator
+from threading import Lock
 
 from penstock.base.errors import CorruptRecord, StorageError
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
@@ -75,6 +76,8 @@ class LogManager:
         """How often each checkpoint has changed."""
         self._written = dict.fromkeys(self._changes, 0)
         """Up to which of its changes each is in its file."""
+        self._writing = Lock()
+        """Held by the thread that writes checkpoints."""
         self._doomed: list[tuple[int, str, Log | None]] = []
         self._lock_fd = _lock(self.data_dir)
         try:
@@ -283,7 +286,7 @@ class LogManager:
                 if log is not None:
                     gone = log.delete_old_segments(now_ms)
                     log.producers.remove_expired(now_ms)
-                    if not was_open and not log.deleted_segments:
+                    if not (was_open or log.deleted_segments or log.unflushed_messages):
                         self._forget(tp, log)
             except StorageError as e:
                 logger.error("retention of %s failed: %s", tp, e)
@@ -299,12 +302,11 @@ class LogManager:
         return quiet is not None and now_ms <= quiet[1] and self._config_for(tp.topic) == quiet[0]
 
     def _forget(self, tp: TopicPartition, log: Log) -> None:
-        """Close a log that was opened only for a look, so that memory follows use."""
+        """Close a log that was opened only for a look, so that memory follows use; nothing was
+        written to it since the last flush.
+        """
         self._quiet[tp] = log.config, nothing_due_before_ms(log)
-        if log.recovery_point < log.log_end_offset:
-            log.close()
-        else:
-            log.release()  # nothing was written since the last flush
+        log.release()
         self._note(tp, log)
         del self._logs[tp]
 
@@ -353,10 +355,7 @@ class LogManager:
         return len(self._doomed) + sum(len(log.deleted_segments) for log in self._logs.values())
 
     def checkpoint_task(self) -> Callable[[], None]:
-        """Note recovery points and log starts; what is returned writes them, in any thread.
-
-        One such task at a time: they write the same files.
-        """
+        """Note recovery points and log starts; what is returned writes them, in any thread."""
         changes = self.env.changes
         changes.look()
         for log in changes.to_checkpoint:
@@ -374,9 +373,11 @@ class LogManager:
 
         def write() -> None:
             try:
-                for name, change, offsets in due:
-                    write_checkpoint(os.path.join(self.data_dir, name), offsets)
-                    self._written[name] = change
+                with self._writing:
+                    for name, change, offsets in due:
+                        if self._written[name] < change:  # else a later one was quicker
+                            write_checkpoint(os.path.join(self.data_dir, name), offsets)
+                            self._written[name] = change
             except OSError as e:
                 raise StorageError(f"cannot write checkpoints in {self.data_dir}: {e}") from e
 

@@ -128,14 +128,16 @@ class LogSegment:
         size: int,
         created_ms: int,
         jitter_ms: int = 0,
+        suffix: str = "",
     ) -> None:
+        """`suffix` ends the names of all files: that of a swap, which is dropped later."""
         self.base_offset = base_offset
-        self.file = LogFile(segment_path(log_dir, base_offset, LOG_SUFFIX), files)
-        index_path = segment_path(log_dir, base_offset, INDEX_SUFFIX)
+        self.file = LogFile(segment_path(log_dir, base_offset, LOG_SUFFIX + suffix), files)
+        index_path = segment_path(log_dir, base_offset, INDEX_SUFFIX + suffix)
         self.offset_index = OffsetIndex(index_path, base_offset, indexes)
-        time_path = segment_path(log_dir, base_offset, TIME_INDEX_SUFFIX)
+        time_path = segment_path(log_dir, base_offset, TIME_INDEX_SUFFIX + suffix)
         self.time_index = TimeIndex(time_path, base_offset, indexes)
-        txn_path = segment_path(log_dir, base_offset, TXN_INDEX_SUFFIX)
+        txn_path = segment_path(log_dir, base_offset, TXN_INDEX_SUFFIX + suffix)
         self.txn_index = TransactionIndex(txn_path, base_offset)
         self.size = size
         self.created_ms = created_ms
@@ -542,12 +544,15 @@ class LogSegment:
         for index in (self.offset_index, self.time_index, self.txn_index):
             index.rename(index.path + suffix)
 
+    def drop_suffix(self, suffix: str) -> None:
+        """Undo `add_suffix`: the offset index first, the data last (see `replacement`)."""
+        for part in (self.offset_index, self.time_index, self.txn_index, self.file):
+            part.rename(part.path.removesuffix(suffix))
+
     def move_to(self, log_dir: str) -> None:
         """Follow the files into a directory that was renamed."""
-        self.file.path = segment_path(log_dir, self.base_offset, LOG_SUFFIX)
-        self.offset_index.path = segment_path(log_dir, self.base_offset, INDEX_SUFFIX)
-        self.time_index.path = segment_path(log_dir, self.base_offset, TIME_INDEX_SUFFIX)
-        self.txn_index.path = segment_path(log_dir, self.base_offset, TXN_INDEX_SUFFIX)
+        for part in (self.file, self.offset_index, self.time_index, self.txn_index):
+            part.path = os.path.join(log_dir, os.path.basename(part.path))
 
     def close(self) -> None:
         """Give back descriptor and memory; the next use takes them again."""

@@ -6,9 +6,10 @@ The decisions are `log.cleaner`'s, the work is done in the child process behind
 First dirty offsets are kept in `cleaner-offset-checkpoint`, so that a restart goes on where
 it was.
 
-Invariants: retention leaves a log alone while it is being cleaned
-(`Log.cleaning`); a result is
-thrown away when its log was deleted meanwhile. Owned by the event loop's thread.
+Invariants: retention leaves a log alone while it is being cleaned or swapped (`Log.cleaning`); a
+result is thrown away when its log was deleted or cut meanwhile; a node that stops ends the swap
+first. Owned by the event loop's thread, which never waits for the disk: what does runs in a worker
+thread, and memory is changed in between (`log.replacement` has the steps).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from penstock.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_checkpoint,
 from penstock.log.cleaner import LogToClean, clean_job, cleanable, filthiest
 from penstock.log.cleaner_client import CleanAborted, Cleaner
 from penstock.log.cleaner_files import remove_cleaned
-from penstock.log.cleaner_job import CleanResult
+from penstock.log.cleaner_job import CleanedGroup, CleanResult
 from penstock.log.cleaner_view import log_state, producer_ends
 from penstock.log.log import Log
 from penstock.observe.standard import CleanerMetrics
@@ -41,6 +42,8 @@ class Compaction:
         self._cleaner = Cleaner()
         self._path = os.path.join(broker.logs.data_dir, CLEANER_OFFSET_CHECKPOINT)
         self._first_dirty = self._stored_offsets()
+        self._swaps: asyncio.Task[bool] | None = None
+        """Carries out the swaps of a cleaning."""
 
     async def run(self) -> None:
         """Until cancelled: clean what is due, rest when nothing is."""
@@ -50,6 +53,9 @@ class Compaction:
 
     async def stop(self) -> None:
         await self._cleaner.stop()
+        if self._swaps is not None:
+            # What fails now is found again by a start.
+            await asyncio.gather(self._swaps, return_exceptions=True)
 
     async def _clean_next(self) -> bool:
         """Clean the log that needs it most; whether there was one."""
@@ -101,16 +107,13 @@ class Compaction:
         cuts = compacted.cuts
         try:
             result = await self._cleaner.clean(job)
-            await self._make_sure(compacted, result.end_offset)
+            if not await self._take_in(compacted, job.directory, cuts, result):
+                # The topic was deleted meanwhile, or the log no longer holds what was compacted.
+                return
         finally:
             compacted.cleaning = False
-        if compacted.dir != job.directory or compacted.cuts != cuts:
-            # The topic was deleted meanwhile, or the log no longer holds what was compacted.
-            remove_cleaned(compacted.dir)
-            return
-        self._swap_in(compacted, result)
         self._first_dirty[tp] = result.end_offset
-        write_checkpoint(self._path, self._existing_offsets())
+        await asyncio.to_thread(write_checkpoint, self._path, self._existing_offsets())
         self._metrics.runs.value += 1
         self._metrics.bytes_read.value += result.bytes_before
         self._metrics.bytes_written.value += result.bytes_after
@@ -124,18 +127,57 @@ class Compaction:
             },
         )
 
+    async def _take_in(
+        self, compacted: Log, directory: str, cuts: int, result: CleanResult
+    ) -> bool:
+        """Swap the result in; False when the log was cut or deleted meanwhile."""
+        # Not left half done by a node that stops: `stop` waits for it.
+        self._swaps = asyncio.create_task(self._swap_all(compacted, directory, cuts, result))
+        try:
+            return await asyncio.shield(self._swaps)
+        finally:
+            if self._swaps.done():
+                self._swaps = None
+
+    async def _swap_all(
+        self, compacted: Log, directory: str, cuts: int, result: CleanResult
+    ) -> bool:
+        done = 0
+        try:
+            await self._make_sure(compacted, result.end_offset)
+            for group in result.groups:
+                unchanged = compacted.dir == directory and compacted.cuts == cuts
+                if not (unchanged and await self._swap_in(compacted, group)):
+                    break
+                done += 1
+        finally:
+            if done < len(result.groups):
+                await asyncio.to_thread(remove_cleaned, compacted.dir)
+        return done == len(result.groups)
+
     async def _make_sure(self, compacted: Log, end_offset: int) -> None:
         """Have the recovery point on disk beyond what was cleaned.
 
         Above it a gap between segments is a loss to recovery; compaction leaves gaps.
         """
         if compacted.recovery_point < end_offset:
-            compacted.flush()
+            cuts, task = compacted.cuts, compacted.flush_begin()
+            await asyncio.to_thread(task.run)
+            if compacted.cuts == cuts or task.error is not None:
+                compacted.flush_done(task)
         await asyncio.to_thread(self._broker.logs.checkpoint_task())
 
-    def _swap_in(self, compacted: Log, result: CleanResult) -> None:
-        for group in result.groups:
-            compacted.replace_segments([group.base_offset], list(group.replaces))
+    async def _swap_in(self, compacted: Log, group: CleanedGroup) -> bool:
+        """Whether the log was still there, and uncut, to be given its new segment."""
+        swap = compacted.swap_begin(group.base_offset, group.replaces)
+        await asyncio.to_thread(swap.prepare)
+        if not swap.take_up():
+            return False
+        await asyncio.to_thread(swap.sync)
+        swap.settle()
+        await asyncio.to_thread(swap.sync)
+        swap.end()
+        return True
 
     def _stored_offsets(self) -> dict[TopicPartition, int]:
         try:

@@ -16,6 +16,7 @@ from penstock.log.cleaner import clean_job, cleanable
 from penstock.log.cleaner_job import CleanJob, CleanResult, ProducerEnd
 from penstock.log.cleaner_view import log_state, producer_ends
 from penstock.log.cleaner_worker import clean
+from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
 from penstock.log.log import Batch
 from penstock.log.log_loader import load_log
@@ -30,6 +31,7 @@ from penstock.wire.records import (
     check_batches,
     read_records,
 )
+from support.swaps import swap_in
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -52,7 +54,7 @@ class CompactedLog:
         )
 
     def reload(self) -> None:
-        self.log.close()
+        assert close_logs([self.log])
         self.load()
 
     def append(self, records: list[Record], **fields: Any) -> int:
@@ -115,7 +117,7 @@ class CompactedLog:
 
     def swap(self, result: CleanResult) -> None:
         for group in result.groups:
-            self.log.replace_segments([group.base_offset], list(group.replaces))
+            swap_in(self.log, group.base_offset, group.replaces)
         self.checkpoint = result.end_offset
 
     def batches(self) -> list[tuple[BatchHeader, list[Record]]]:

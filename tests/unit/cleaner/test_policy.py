@@ -15,6 +15,7 @@ from penstock.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_checkpoint,
 from penstock.log.cleaner import LogState, LogToClean, cleanable, filthiest, group_segments
 from penstock.log.cleaner_job import SegmentFacts, frame, job_message, parse_job
 from penstock.log.cleaner_worker import Throttle
+from penstock.log.limits import CLEANED_GROUP_SEGMENTS_MAX
 
 NOW_MS = 1_000_000
 
@@ -125,6 +126,11 @@ def test_groups_stay_below_the_sizes_of_segment_and_indexes() -> None:
     timed = [SegmentFacts(i, 1, time_index_bytes=500) for i in range(3)]
     assert grouped(timed) == [[0, 1], [2]]
     assert grouped([]) == []
+
+
+def test_a_group_has_no_more_segments_than_the_loop_renames_in_one_go() -> None:
+    empty = [SegmentFacts(i, 0) for i in range(CLEANED_GROUP_SEGMENTS_MAX + 2)]
+    assert [len(group) for group in grouped(empty)] == [CLEANED_GROUP_SEGMENTS_MAX, 2]
 
 
 def test_a_group_spans_no_more_offsets_than_an_index_can_hold() -> None:

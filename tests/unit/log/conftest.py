@@ -14,6 +14,7 @@ import pytest
 
 from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
+from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import remove_paths
 from penstock.log.log import AppendInfo, Batch, Log
@@ -79,7 +80,7 @@ class LogBox:
 
     def reopen_clean(self) -> Log:
         """Stop well and start again."""
-        self.log.close()
+        close_logs([self.log])
         start, point = self.log.log_start_offset, self.log.recovery_point
         self.log = self.load(clean=True, log_start_offset=start, recovery_point=point)
         return self.log

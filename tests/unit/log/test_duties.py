@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.log.environment import LogEnvironment
 from penstock.log.log import Batch, Log
 from penstock.log.manager import LogManager
 from penstock.wire.records import Record, build_batch, parse_header
+from support.loop_syncs import syncs_in_this_thread
 
 TOPIC_ID = bytes(range(16))
 WRITTEN_MS = 1_000
@@ -151,6 +153,28 @@ def test_retention_opens_a_quiet_log_when_the_settings_ask_for_it(duties: Duties
     assert manager.retention_pass(WRITTEN_MS + 10) == 0
     duties.config = replace(duties.config, retention_ms=1)
     assert manager.retention_pass(WRITTEN_MS + 10) == 1
+
+
+def test_retention_after_an_unclean_stop_does_not_wait_for_the_disk(duties: Duties) -> None:
+    duties.log(messages=2)
+    for log in duties.manager.opened():
+        log.release()
+    os.close(duties.manager._lock_fd)  # the process has died
+    manager = duties.start()
+    with syncs_in_this_thread() as found:
+        assert manager.retention_pass(WRITTEN_MS) == 0
+    assert not found
+    assert [log.unflushed_messages for log in manager.opened()] == [2]
+
+
+def test_a_checkpoint_that_was_begun_earlier_does_not_replace_a_later_one(duties: Duties) -> None:
+    log = duties.log(messages=1)
+    log.flush()
+    early = duties.manager.checkpoint_task()
+    duties.log(messages=1).flush()
+    duties.manager.checkpoint()
+    early()
+    assert duties.stored("recovery-point-offset-checkpoint") == {tp(0): 2}
 
 
 def test_files_of_segments_that_went_are_due_after_the_delay(duties: Duties) -> None:

@@ -217,6 +217,16 @@ class TestLeaderEpochs:
         self.flush(cache)
         assert path.read_text() == "0\n4\n0 0\n2 10\n6 40\n7 50\n"
 
+    def test_of_two_flushes_at_once_the_later_one_stays(self, tmp_path: Path) -> None:
+        cache = self.make(tmp_path, (0, 0), (2, 10))
+        early = cache.flush_begin()
+        cache.assign(5, 30)
+        self.flush(cache)
+        assert early is not None
+        early()
+        path = tmp_path / "leader-epoch-checkpoint"
+        assert path.read_text() == "0\n3\n0 0\n2 10\n5 30\n"
+
     def test_a_conflicting_entry_replaces_later_ones(self, tmp_path: Path) -> None:
         cache = self.make(tmp_path, (0, 0), (2, 10), (5, 30))
         cache.assign(5, 40)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.log.closing import close_logs
 from penstock.log.limits import FRESH_S, REGIONS_MAX, UNREAD_BYTES_MIN
 from support.regions import Regions
 from unit.log.conftest import LogBox
@@ -175,4 +176,4 @@ def test_a_fresh_piece_is_whole_batches(
         if piece.fresh:
             assert len(data) == piece.size
             assert sent(piece) == data
-        box.log.close()
+        assert close_logs([box.log])

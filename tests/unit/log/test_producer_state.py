@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
 from penstock.base.ids import TopicPartition
+from penstock.log.closing import close_logs
 from penstock.log.log import Batch
 from penstock.log.producer_snapshot import (
     BatchMetadata,
@@ -141,7 +142,7 @@ def test_state_survives_clean_stops_and_crashes(box: Any) -> None:
 
 def test_a_damaged_snapshot_is_replaced_by_reading_the_log(box: Any) -> None:
     box.send(7, 0, 3)
-    box.log.close()
+    assert close_logs([box.log])
     path = box.path(3, ".snapshot")
     data = bytearray(path.read_bytes())
     data[-1] ^= 1

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.base.errors import CorruptRecord, StorageError
+from penstock.log.closing import close_logs
 from penstock.log.limits import INDEX_FLUSH_BATCHES, UNFLUSHED_BATCHES_MAX
-from penstock.wire.records import Record, build_batch
 
 
 def filled(new_box: Any, count: int = 6, **config: Any) -> Any:
@@ -213,7 +212,7 @@ def test_flushed_data_that_cannot_be_found_stops_writes_but_not_reads(new_box: A
 
 def test_damage_after_a_clean_stop_is_noticed_at_the_end_of_the_log(new_box: Any) -> None:
     box = filled(new_box, 5)
-    box.log.close()
+    assert close_logs([box.log])
     path = box.path(0, ".log")
     left = path.stat().st_size - 5
     os.truncate(path, left)
@@ -231,7 +230,7 @@ def test_indexes_are_made_anew(new_box: Any, suffix: str, damage: str, start: st
     for i in range(60):
         box.append(b"%d" % i, timestamp=i)
     before = box.values()
-    box.log.close()
+    assert close_logs([box.log])
     for path in box.dir.glob(f"*{suffix}"):
         size = path.stat().st_size
         if damage == "missing":
@@ -253,7 +252,7 @@ def test_damaged_time_indexes_do_not_delete_data(new_box: Any) -> None:
     box = new_box(segment_bytes=400, retention_ms=1_000)
     for _ in range(10):
         box.append(timestamp=100_000)
-    box.log.close()
+    assert close_logs([box.log])
     for path in box.dir.glob("*.timeindex"):
         path.write_bytes((5).to_bytes(8, "big") + bytes(4))
     box.log = box.load(clean=True, recovery_point=10)
@@ -264,7 +263,7 @@ def test_damaged_time_indexes_do_not_delete_data(new_box: Any) -> None:
 def test_orphans_and_leftovers_are_removed(new_box: Any) -> None:
     box = filled(new_box, 3)
     before = box.values()
-    box.log.close()
+    assert close_logs([box.log])
     for name in (
         "00000000000000000077.index",
         "00000000000000000077.timeindex",
@@ -294,80 +293,6 @@ def test_a_log_that_ends_below_its_start_begins_there(new_box: Any) -> None:
     log = box.crash(log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
     assert box.append().first_offset == 100
-
-
-def cleaned_copy(box: Any, base: int, values: dict[int, bytes], suffix: str) -> None:
-    """A compacted segment as the cleaner leaves it: data and indexes under `suffix`."""
-    data = b"".join(build_batch([Record(0, 1, None, v)], base_offset=o) for o, v in values.items())
-    for kind, content in ((".log", data), (".index", b""), (".timeindex", b"")):
-        Path(f"{box.path(base, kind)}{suffix}").write_bytes(content)
-
-
-def two_segments(new_box: Any) -> Any:
-    box = new_box()
-    for i in range(3):
-        box.append(b"%d" % i)
-    box.log.roll()
-    for i in range(3, 6):
-        box.append(b"%d" % i)
-    box.log.roll()
-    box.append(b"active")
-    return box
-
-
-KEPT = {1: b"1", 5: b"5"}
-COMPACTED = {**KEPT, 6: b"active"}
-ORIGINAL = {0: b"0", 1: b"1", 2: b"2", 3: b"3", 4: b"4", 5: b"5", 6: b"active"}
-
-
-def test_compacted_segments_are_swapped_in(new_box: Any) -> None:
-    box = two_segments(new_box)
-    piece = box.log.read(0, 1 << 20, up_to_offset=7)
-    cleaned_copy(box, 0, KEPT, ".cleaned")
-    box.log.replace_segments([0], [0, 3])
-    assert box.values() == COMPACTED
-    assert len(piece.read()) > 0
-    assert box.names(".log") == [f"{0:020d}.log", f"{6:020d}.log"]
-    assert box.names(".log.deleted") == [f"{0:020d}.log.deleted", f"{3:020d}.log.deleted"]
-    box.remove_deleted(box.clock.ms + 60_000)
-    assert not box.names(".deleted")
-    for start in (box.reopen_clean, box.crash):
-        start()
-        assert box.values() == COMPACTED
-
-
-def test_the_active_segment_is_not_swapped(new_box: Any) -> None:
-    box = two_segments(new_box)
-    with pytest.raises(Exception, match="active segment"):
-        box.log.replace_segments([6], [6])
-
-
-def test_a_crash_before_the_swap_keeps_the_old_segments(new_box: Any) -> None:
-    box = two_segments(new_box)
-    cleaned_copy(box, 0, KEPT, ".cleaned")
-    box.crash()
-    assert box.values() == ORIGINAL
-    assert not box.names(".cleaned")
-
-
-@pytest.mark.parametrize("retired", [0, 1, 2])
-def test_a_crash_in_the_middle_of_the_swap_completes_it(new_box: Any, retired: int) -> None:
-    box = two_segments(new_box)
-    cleaned_copy(box, 0, KEPT, ".swap")
-    for base in (0, 3)[:retired]:
-        for kind in (".log", ".index", ".timeindex"):
-            os.rename(box.path(base, kind), f"{box.path(base, kind)}.deleted")
-    box.crash()
-    assert box.values() == COMPACTED
-    assert not box.names(".swap") + box.names(".deleted")
-
-
-def test_swap_files_beside_unfinished_ones_are_undone(new_box: Any) -> None:
-    box = two_segments(new_box)
-    cleaned_copy(box, 0, {1: b"1"}, ".cleaned")
-    cleaned_copy(box, 3, {5: b"5"}, ".swap")
-    box.crash()
-    assert box.values() == ORIGINAL
 
 
 def test_the_check_begins_in_the_middle_of_a_segment(new_box: Any, caplog: Any) -> None:

@@ -1,0 +1,105 @@
+"""Nothing that a running node does waits for the disk in the event loop's thread.
+
+A start and a stop may: nobody is served then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from penstock.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from support.batches import Rec, batch
+from support.calls import RawTopic
+from support.loop_syncs import syncs_in_this_thread
+from unit.net.served import run
+from unit.serving.rig import Peer, Rig, running, until
+
+SEGMENT_BYTES = 1024 * 1024
+QUICK_DUTIES = {
+    "log_cleaner_backoff_ms": "20",
+    "log_retention_check_interval_ms": "20",
+    "log_flush_offset_checkpoint_interval_ms": "20",
+    "log_segment_delete_delay_ms": "0",
+    "replica_high_watermark_checkpoint_interval_ms": "20",
+}
+
+
+async def fill(peer: Peer, topic: RawTopic, batches: int, timestamp: int = 1_000_000) -> None:
+    for i in range(batches):
+        keyed = [Rec(b"v" * 60_000, b"key-%d" % (i % 7), timestamp) for _ in range(4)]
+        answer = await peer.produce(topic, batch(keyed))
+        assert answer.error_code == 0
+
+
+def segments(rig: Rig, topic: RawTopic) -> int:
+    return len(rig.partition(topic).log.segments)
+
+
+async def compacts(rig: Rig, peer: Peer) -> None:
+    topic = await rig.topic(
+        "compacted",
+        cleanup_policy="compact",
+        segment_bytes=str(SEGMENT_BYTES),
+        min_cleanable_dirty_ratio="0.01",
+        file_delete_delay_ms="0",
+    )
+    await fill(peer, topic, 60)
+    runs = rig.node._compaction._metrics.runs  # type: ignore[union-attr]
+    log = rig.partition(topic).log
+    await until(lambda: runs.value > 1 and log.size_bytes < 6 * SEGMENT_BYTES)
+
+
+async def retains_and_flushes(rig: Rig, peer: Peer) -> None:
+    topic = await rig.topic(
+        "retained",
+        segment_bytes=str(SEGMENT_BYTES),
+        retention_bytes=str(2 * SEGMENT_BYTES),
+        retention_ms="-1",
+        flush_messages="1",
+        file_delete_delay_ms="0",
+    )
+    await fill(peer, topic, 40)
+    log = rig.partition(topic).log
+    await until(lambda: log.log_start_offset > 0 and not log.deleted_segments)
+    end = log.log_end_offset
+    request = DeleteRecordsRequest(
+        timeout_ms=10_000,
+        topics=[
+            DeleteRecordsTopic(
+                name=topic.name,
+                partitions=[DeleteRecordsPartition(partition_index=0, offset=end - 1)],
+            )
+        ],
+    )
+    answer = await peer.call(request, 2)
+    assert answer.topics[0].partitions[0].low_watermark == end - 1
+    await rig.delete_topic(topic.name)
+
+
+async def rolls_by_time(rig: Rig, peer: Peer) -> None:
+    topic = await rig.topic(
+        "aged", segment_ms="1", retention_ms="-1", flush_ms="1", flush_messages="3"
+    )
+    for stamp in range(5):
+        await fill(peer, topic, 1, 1_000_000 + 10_000 * stamp)
+    await until(lambda: not rig.partition(topic).log.unflushed_messages)
+    assert segments(rig, topic) > 3
+
+
+def test_a_running_node_syncs_nothing_in_the_loops_thread(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, **QUICK_DUTIES) as rig:
+            with syncs_in_this_thread() as found:
+                peers = [await rig.peer() for _ in range(3)]
+                flows = (compacts, retains_and_flushes, rolls_by_time)
+                async with asyncio.TaskGroup() as group:
+                    for flow, peer in zip(flows, peers, strict=True):
+                        group.create_task(flow(rig, peer))
+                assert not found, "\n".join(dict.fromkeys(found))
+
+    run(test)
