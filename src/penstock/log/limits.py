@@ -53,6 +53,14 @@ CLOSED_AT_ONCE = 512
 RETENTION_LOOKS_PER_STEP = 64
 """Logs in memory that a step of a retention pass looks at; one that must be opened is a step."""
 
+LOOKUPS_AT_ONCE_MAX = 2
+"""Look-ups by time that run beside the loop: each holds a batch and what it unpacks to."""
+
+LOOKUP_ON_LOOP_BYTES_MAX = 64 * 1024
+"""Bytes of headers and uncompressed batches that the look-ups by time of one request read on the
+loop: about a millisecond.
+"""
+
 CLEANED_GROUP_SEGMENTS_MAX = 32
 """Segments that compaction makes into one: the event loop renames their files in one go."""
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError, invariant
 from penstock.base.ids import TopicPartition, Uuid
 from penstock.config.log_config import LogConfig
-from penstock.log import retention, time_lookup, truncation
+from penstock.log import retention, truncation
 from penstock.log.environment import LogEnvironment
 from penstock.log.epoch_cache import LeaderEpochFileCache
 from penstock.log.flush import FlushTask, flush_is_due, flush_task
@@ -452,14 +452,6 @@ class Log:
             # Once, however often it is asked for.
             self._corruption = str(error)
             logger.error("log %s holds damaged data, which is not served: %s", self.name, error)
-
-    def offset_for_timestamp(self, timestamp: int) -> time_lookup.TimestampOffset | None:
-        """The first record whose timestamp is at or above `timestamp`."""
-        return time_lookup.offset_for_timestamp(self, timestamp)
-
-    def max_timestamp(self) -> time_lookup.TimestampOffset | None:
-        """The first record that has the greatest timestamp of the log."""
-        return time_lookup.max_timestamp(self)
 
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """(the largest epoch at or below `leader_epoch`, where it ends); (-1, -1) when unknown."""

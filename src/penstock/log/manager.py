@@ -40,6 +40,7 @@ from penstock.log.limits import RETENTION_LOOKS_PER_STEP
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log
 from penstock.log.retention import NEVER_MS, nothing_due_before_ms
+from penstock.log.time_lookup import TimeLookups
 
 logger = logging.getLogger("penstock.log")
 
@@ -79,6 +80,7 @@ class LogManager:
         self._writing = Lock()
         """Held by the thread that writes checkpoints."""
         self._doomed: list[tuple[int, str, Log | None]] = []
+        self.lookups = TimeLookups()
         self._lock_fd = _lock(self.data_dir)
         try:
             self._start()

@@ -45,7 +45,6 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFI
 _SEARCH = Struct(">qi4xb6xi")
 _LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
 
-
 StagedBatch: TypeAlias = tuple[int, int, int]
 """What the indexes need to know of a batch: last offset, size, largest timestamp. A plain tuple,
 since one is made for every append.
@@ -130,7 +129,7 @@ class LogSegment:
         jitter_ms: int = 0,
         suffix: str = "",
     ) -> None:
-        """`suffix` ends the names of all files: that of a swap, which is dropped later."""
+        """`suffix` ends the names of all files, until it is dropped."""
         self.base_offset = base_offset
         self.file = LogFile(segment_path(log_dir, base_offset, LOG_SUFFIX + suffix), files)
         index_path = segment_path(log_dir, base_offset, INDEX_SUFFIX + suffix)
@@ -384,12 +383,12 @@ class LogSegment:
         first = self._hop(start, self.base_offset)
         place = self._hop(start, offset - 1)
         if first is None or place is None or (start and first.last_offset != indexed):
-            raise self._corrupt(start, f"the way to offset {offset - 1} is not clear")
+            raise _corrupt(self.file, start, f"the way to offset {offset - 1} is not clear")
         position = place.position
         if place.base_offset < offset:
             position += place.size
         if position > self.size:
-            raise self._corrupt(place.position, "the file ends in the middle of a batch")
+            raise _corrupt(self.file, place.position, "the file ends in the middle of a batch")
         whole, self.size = self.size, position
         try:
             if not self._bears_out(*self.time_index.peek_last()):
@@ -454,8 +453,7 @@ class LogSegment:
             indexed, position = self.offset_index.lookup_entry(offset)
             if not position:
                 return self._hop(0, offset)
-            # An entry names the last offset of the batch it points to: a cheap proof that it is
-            # right.
+            # An entry names the last offset of its batch, which is cheap to compare.
             at = self._hop(position, self.base_offset)
             if at is not None and at.last_offset == indexed:
                 return at if indexed == offset else self._hop(position + at.size, offset)
@@ -477,10 +475,10 @@ class LogSegment:
                 start, at = position, 0
                 chunk = self.file.pread(SCAN_CHUNK_BYTES, position)
                 if len(chunk) < _SEARCH.size:
-                    raise self._corrupt(position, "the file ends in the middle of a header")
+                    raise _corrupt(self.file, position, "the file ends in the middle of a header")
             base, length, magic, delta = unpack(chunk, at)
             if magic != MAGIC or length < _LENGTH_MIN:
-                raise self._corrupt(position, f"not a batch: magic {magic}, length {length}")
+                raise _corrupt(self.file, position, f"not a batch: magic {magic}, length {length}")
             if base + delta >= offset:
                 return BatchPosition(position, length + LOG_OVERHEAD, base, base + delta)
             position += length + LOG_OVERHEAD
@@ -499,20 +497,7 @@ class LogSegment:
 
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
         """The headers of all batches from the batch boundary `position` on."""
-        chunk, start = b"", position
-        while position < self.size:
-            at = position - start
-            if at + HEADER_SIZE > len(chunk):
-                start, at = position, 0
-                chunk = self.file.pread(SCAN_CHUNK_BYTES, position)
-            try:
-                header = parse_header(chunk, at)
-            except CorruptRecord as e:
-                raise self._corrupt(position, str(e)) from e
-            if position + header.size > self.size:
-                raise self._corrupt(position, "the file ends in the middle of a batch")
-            yield header
-            position += header.length + LOG_OVERHEAD
+        return headers_in(self.file, position, self.size)
 
     def read_batch(self, batch: BatchPosition) -> bytes:
         """The bytes of one batch, unchecked."""
@@ -524,9 +509,6 @@ class LogSegment:
         for header in self.headers(self.offset_index.last_entry()[1]):
             last = header.last_offset
         return last + 1
-
-    def _corrupt(self, position: int, what: str) -> CorruptRecord:
-        return CorruptRecord(f"{self.file.path} at position {position}: {what}")
 
     # Files
 
@@ -567,6 +549,28 @@ class LogSegment:
         self.close()
         for path in self.paths():
             unlink_if_exists(path)
+
+
+def headers_in(file: LogFile, position: int, end: int) -> Iterator[BatchHeader]:
+    """The headers of the batches from the batch boundary `position` to `end`; in any thread."""
+    chunk, start = b"", position
+    while position < end:
+        at = position - start
+        if at + HEADER_SIZE > len(chunk):
+            start, at = position, 0
+            chunk = file.pread(SCAN_CHUNK_BYTES, position)
+        try:
+            header = parse_header(chunk, at)
+        except CorruptRecord as e:
+            raise _corrupt(file, position, str(e)) from e
+        if position + header.size > end:
+            raise _corrupt(file, position, "the file ends in the middle of a batch")
+        yield header
+        position += header.length + LOG_OVERHEAD
+
+
+def _corrupt(file: LogFile, position: int, what: str) -> CorruptRecord:
+    return CorruptRecord(f"{file.path} at position {position}: {what}")
 
 
 def _write_buffers(

@@ -16,6 +16,7 @@ from penstock.log.cleaner_filter import MAP_ENTRY_BYTES
 from penstock.log.cleaner_job import ProducerEnd
 from penstock.log.cleaner_worker import clean
 from penstock.wire.records import Compression, Record, check_batches
+from support.lookups import looked_up
 
 DAY_MS = 86_400_000
 NOBODY: list[ProducerEnd] = []
@@ -215,7 +216,7 @@ def test_reads_by_offset_and_by_time_find_their_way(make_log: Callable[..., Any]
         data = log.log.read(record.offset, 1, up_to_offset=log.log.log_end_offset).read()
         header = check_batches(data)[0][1]
         assert header.base_offset <= record.offset <= header.last_offset
-        found = log.log.offset_for_timestamp(record.timestamp)
+        found = looked_up(log.log, record.timestamp)
         assert found is not None
         first = next(r for r in kept if r.timestamp >= record.timestamp)
         assert (found.timestamp, found.offset) == (first.timestamp, first.offset)

@@ -11,7 +11,9 @@ import pytest
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, InvariantBroken, StorageError
 from penstock.log.log import Batch
+from penstock.log.time_lookup import MAX_TIMESTAMP
 from penstock.wire.records import Compression, Record, build_batch, check_batches, parse_header
+from support.lookups import looked_up
 
 
 def batch_of(*values: bytes, timestamp: int = 1_000, **more: Any) -> Batch:
@@ -205,21 +207,21 @@ def test_offsets_by_time(new_box: Any) -> None:
     for log in (box.log, box.reopen_clean(), box.crash(recovery_point=0)):
         for wanted in range(0, 1_010, 50):
             first = next(((t, o) for o, t in enumerate(times) if t >= wanted), None)
-            found = log.offset_for_timestamp(wanted)
+            found = looked_up(log, wanted)
             assert (found and found[:2]) == first
             assert found is None or found.leader_epoch == 2
-        assert log.max_timestamp()[:2] == (1_000, 9)
+        assert looked_up(log, MAX_TIMESTAMP)[:2] == (1_000, 9)
     log.delete_records(4)
-    assert log.offset_for_timestamp(0)[:2] == (400, 4)
+    assert looked_up(log, 0)[:2] == (400, 4)
 
 
 def test_the_greatest_timestamp_is_the_first_of_its_kind(box: Any) -> None:
-    assert box.log.max_timestamp() is None
+    assert looked_up(box.log, MAX_TIMESTAMP) is None
     for timestamp in (5, 9, 9, 3):
         box.append(timestamp=timestamp)
-    assert box.log.max_timestamp()[:2] == (9, 1)
+    assert looked_up(box.log, MAX_TIMESTAMP)[:2] == (9, 1)
     box.reopen_clean()
-    assert box.log.max_timestamp()[:2] == (9, 1)
+    assert looked_up(box.log, MAX_TIMESTAMP)[:2] == (9, 1)
 
 
 def test_log_append_time_is_reported(box: Any) -> None:

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.log.log import Batch
 from penstock.wire.records import Record, build_batch, parse_header
+from support.lookups import looked_up
 
 
 def log_machine(make: Any) -> type[RuleBasedStateMachine]:
@@ -148,7 +149,7 @@ def log_machine(make: Any) -> type[RuleBasedStateMachine]:
 
         @rule(timestamp=st.integers(0, 60))
         def search_by_time(self, timestamp: int) -> None:
-            found = self.box.log.offset_for_timestamp(timestamp)
+            found = looked_up(self.box.log, timestamp)
             expected = next(
                 (
                     (time, max(base, self.start))

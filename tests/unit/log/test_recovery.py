@@ -11,6 +11,8 @@ import pytest
 from penstock.base.errors import CorruptRecord, StorageError
 from penstock.log.closing import close_logs
 from penstock.log.limits import INDEX_FLUSH_BATCHES, UNFLUSHED_BATCHES_MAX
+from penstock.log.time_lookup import MAX_TIMESTAMP
+from support.lookups import looked_up
 
 
 def filled(new_box: Any, count: int = 6, **config: Any) -> Any:
@@ -242,8 +244,8 @@ def test_indexes_are_made_anew(new_box: Any, suffix: str, damage: str, start: st
     assert box.log.log_end_offset == 60
     for offset in range(60):
         assert next(iter(box.values(offset).items())) == (offset, before[offset])
-        assert box.log.offset_for_timestamp(offset)[:2] == (offset, offset)
-    assert box.log.max_timestamp()[:2] == (59, 59)
+        assert looked_up(box.log, offset)[:2] == (offset, offset)
+    assert looked_up(box.log, MAX_TIMESTAMP)[:2] == (59, 59)
     box.append(b"more", timestamp=60)
     assert box.values(60) == {60: b"more"}
 
