@@ -7,7 +7,8 @@ version 10 on (12 for clients). Authorised operations are all of a resource's, a
 no ACLs yet.
 
 Topics are kept as they were encoded, until they change. When all are asked for, and they are many,
-what is missing is encoded some at a time, with turns for others in between.
+what is missing is encoded some at a time, with turns for others in between, and those who ask are
+answered one after the other.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def _answer(
     missing = _to_create(broker, request)
     if missing:
         return _create_then_answer(broker, request, missing)
+    if len(body.topics) > PARTITIONS_PER_TURN:
+        return _answer_with_named(broker, request)
     return _response(broker, request, [_wanted(broker, t, request) for t in body.topics])
 
 
@@ -78,17 +81,37 @@ def _answer_with_all(broker: Broker, request: Request[MetadataRequest]) -> Metad
 
 async def _answer_with_many(broker: Broker, request: Request[MetadataRequest]) -> MetadataResponse:
     """Encode what is missing in turns; the answer itself is of one moment."""
-    topics, left = broker.metadata.topics, PARTITIONS_PER_TURN
-    for name in list(topics):
-        topic = topics.get(name)
-        if topic is None or broker.topic_pieces.get(topic.id, _form(request)) is not None:
-            continue
-        _topic(broker, topic, request)
-        left -= len(topic.partitions)
-        if left <= 0:
-            left = PARTITIONS_PER_TURN
-            await asyncio.sleep(0)
-    return _answer_with_all(broker, request)
+    left = PARTITIONS_PER_TURN
+    async with broker.topic_pieces.turn:
+        known = broker.topic_pieces.all_topics(_form(request))
+        while not known.is_known:
+            topics = broker.metadata.topics
+            missing = [name for name, topic in topics.items() if topic.id not in known]
+            if not missing:
+                break
+            for name in missing:
+                topic = broker.metadata.topics.get(name)
+                if topic is None:
+                    continue
+                known.put(topic.id, _topic(broker, topic, request))
+                left -= len(topic.partitions)
+                if left <= 0:
+                    left = PARTITIONS_PER_TURN
+                    await asyncio.sleep(0)
+        return _response(broker, request, known.joined())
+
+
+async def _answer_with_named(broker: Broker, request: Request[MetadataRequest]) -> MetadataResponse:
+    """Many topics by name, some at a time."""
+    topics, left = [], PARTITIONS_PER_TURN
+    async with broker.topic_pieces.turn:
+        for wanted in request.body.topics or ():
+            topics.append(_wanted(broker, wanted, request))
+            left -= 1
+            if left <= 0:
+                left = PARTITIONS_PER_TURN
+                await asyncio.sleep(0)
+        return _response(broker, request, topics)
 
 
 def _to_create(broker: Broker, request: Request[MetadataRequest]) -> list[str]:

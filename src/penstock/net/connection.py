@@ -12,6 +12,9 @@ Invariants:
   above its high mark no further request starts.
 * After `LARGE_FRAMES_PER_TURN` others have their turn: a loop goes on reading for as long as a peer
   keeps up, 32 times in uvloop, while everybody else waits.
+* So they have when the requests of one peer have taken `TURN_NS_MAX`: a loop reads 256 KB at once,
+  which are thousands of small requests. What was read and not cut into frames yet waits
+  (`_uncut`), and nothing more is read meanwhile.
 
 Limits: `socket.request.max.bytes` a frame, `WAITING_REQUESTS_MAX` frames and
 `WAITING_BYTES_MAX` that wait behind another request, `UNANSWERED_PRODUCES_MAX` started ones,
@@ -47,6 +50,8 @@ UNANSWERED_PRODUCES_MAX = 64
 WAITING_BYTES_MAX = 16 * 1024 * 1024
 LARGE_FRAMES_PER_TURN = 4
 """Fewer cost throughput, more cost others time."""
+TURN_NS_MAX = 2_000_000
+"""As long as it takes to start `UNANSWERED_PRODUCES_MAX` small Produces, so those lose nothing."""
 
 log = logging.getLogger("penstock.net")
 
@@ -131,6 +136,9 @@ class Connection(asyncio.Protocol):
         "_taken",
         "_transport",
         "_turn",
+        "_turn_asked",
+        "_uncut",
+        "_uncut_ns",
         "_waiting",
         "_waiting_bytes",
         "_write_paused",
@@ -156,6 +164,9 @@ class Connection(asyncio.Protocol):
         self._memory_full = False
         self._read_paused = False
         self._turn = 0  # large frames since others had theirs
+        self._turn_asked = False  # the loop will call `_take_turn`
+        self._uncut = b""  # frames that came at `_uncut_ns` and have not been looked at yet
+        self._uncut_ns = 0
         self._write_paused = False
         self._stream: AnswerStream | None = None  # made for the first answer with a region
         self.closing = False
@@ -183,6 +194,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._drop_arriving()
         self._drop_waiting()
+        self._take_uncut()
         if self._memory_full:
             self._memory_full = False
             self._server.memory.forget(self._memory_free)
@@ -202,6 +214,10 @@ class Connection(asyncio.Protocol):
         if self.closing:
             return
         self.active_ns = received_ns = monotonic_ns()
+        if self._uncut:
+            # A transport may deliver a little after it was paused.
+            self._keep_uncut(self._take_uncut() + data, self._uncut_ns)
+            return
         if self._chunks:
             self._chunks.append(data)
             self._have += len(data)
@@ -210,7 +226,7 @@ class Connection(asyncio.Protocol):
                 return
             data = b"".join(self._chunks)
             self._drop_arriving()
-        self._cut_frames(data, received_ns)
+        self._cut_frames(data, received_ns, received_ns)
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -226,7 +242,8 @@ class Connection(asyncio.Protocol):
 
     # -- framing -------------------------------------------------------------------------------
 
-    def _cut_frames(self, data: bytes, received_ns: int) -> None:
+    def _cut_frames(self, data: bytes, received_ns: int, turn_ns: int) -> None:
+        """Start or keep the requests in `data`; the turn of this connection began at `turn_ns`."""
         server = self._server
         view = memoryview(data)
         position, end = 0, len(data)
@@ -242,6 +259,11 @@ class Connection(asyncio.Protocol):
             need = _LENGTH_SIZE + size
             if end - position < need:
                 break
+            if position and (
+                len(self._waiting) >= WAITING_REQUESTS_MAX or monotonic_ns() - turn_ns > TURN_NS_MAX
+            ):
+                self._keep_uncut(data[position:], received_ns)
+                return
             frame = view[position + _LENGTH_SIZE : position + need]
             if self.pending or self._waiting or self._write_paused:
                 self._arrived(frame, received_ns)
@@ -254,6 +276,33 @@ class Connection(asyncio.Protocol):
         if position < end:
             self._keep_arriving(data[position:] if position else data, need)
         if self._waiting or self._memory_full:
+            self._regulate_reading()
+
+    def _keep_uncut(self, rest: bytes, received_ns: int) -> None:
+        self._uncut, self._uncut_ns = rest, received_ns
+        self._server.memory.take(len(rest))
+        if len(self._waiting) < WAITING_REQUESTS_MAX:
+            self._ask_for_turn()
+        self._regulate_reading()
+
+    def _take_uncut(self) -> bytes:
+        rest, self._uncut = self._uncut, b""
+        if rest:
+            self._server.memory.give_back(len(rest))
+        return rest
+
+    def _ask_for_turn(self) -> None:
+        """Go on when others have had theirs."""
+        if not self._turn_asked:
+            self._turn_asked = True
+            self._server.loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_asked = False
+        if self._waiting:
+            self._pump()
+        if self._uncut and len(self._waiting) < WAITING_REQUESTS_MAX:
+            self._cut_frames(self._take_uncut(), self._uncut_ns, monotonic_ns())
             self._regulate_reading()
 
     def _keep_arriving(self, rest: bytes, need: int) -> None:
@@ -421,14 +470,20 @@ class Connection(asyncio.Protocol):
         if self._pumping:
             return
         self._pumping = True
+        turn_ns = monotonic_ns()
         try:
             while self._waiting and self._may_start(self._waiting[0][0]):
+                if monotonic_ns() - turn_ns > TURN_NS_MAX:
+                    self._ask_for_turn()
+                    break
                 frame, received_ns = self._waiting.popleft()
                 self._waiting_bytes -= len(frame)
                 self._server.memory.give_back(len(frame))
                 self._server.handler(self, frame, received_ns)
         finally:
             self._pumping = False
+        if self._uncut and len(self._waiting) < WAITING_REQUESTS_MAX:
+            self._ask_for_turn()
         self._regulate_reading()
 
     # -- flow and end --------------------------------------------------------------------------
@@ -439,6 +494,7 @@ class Connection(asyncio.Protocol):
             self.closing
             or self._turn >= LARGE_FRAMES_PER_TURN
             or self._memory_full
+            or self._uncut != b""
             or len(self._waiting) >= WAITING_REQUESTS_MAX
             or self._waiting_bytes >= WAITING_BYTES_MAX
         )
@@ -468,12 +524,14 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         self.closing = True
         self._drop_waiting()
+        self._take_uncut()
         if self._transport is not None:
             self._transport.abort()
 
     def close_when_answered(self) -> None:
         """Read nothing more; hang up once the requests that have arrived are answered."""
         self.closing = True
+        self._take_uncut()
         self._regulate_reading()
         if not self.pending and not self._waiting and self._transport is not None:
             self._transport.close()

@@ -12,7 +12,7 @@ import pytest
 from penstock.api import metadata as metadata_api
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import Topic
-from penstock.serving.topic_pieces import TopicPieces
+from penstock.serving.topic_pieces import ALL_TOPICS_FORMS_MAX, TopicPieces
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -189,3 +189,88 @@ async def _asked(peer: Peer, name: str, version: int = VERSION, *, wishes: bool 
     )
     (topic,) = (await peer.call(request, version)).topics
     return topic
+
+
+def test_clients_that_ask_for_everything_at_once_are_answered_one_in_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they read the answers or not; what another client sends comes in between."""
+    monkeypatch.setattr(metadata_api, "PARTITIONS_PER_TURN", 20)
+    answers = 0
+    respond = metadata_api._response
+
+    def counted(*args: Any) -> MetadataResponse:
+        nonlocal answers
+        answers += 1
+        return respond(*args)
+
+    monkeypatch.setattr(metadata_api, "_response", counted)
+
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            for i in range(10):
+                await rig.topic(f"t{i}", 10)
+            peers = [await rig.peer() for _ in range(8)]
+            for peer in peers:
+                for _ in range(5):
+                    peer.deliver(MetadataRequest(topics=None), VERSION)
+            most = 0
+            while answers < 40:
+                before = answers
+                await asyncio.sleep(0)
+                most = max(most, answers - before)
+            assert most == 1
+            for peer in peers:
+                for _ in range(5):
+                    assert len((await peer.receive()).topics) == 10
+
+    run(test)
+
+
+def test_what_is_said_of_all_topics_follows_each_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_api, "PARTITIONS_PER_TURN", 1)
+
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            peer = await rig.peer()
+            await rig.topic("a", 2)
+            await rig.topic("b", 1)
+
+            async def all_topics(version: int = VERSION) -> list[tuple[str, int]]:
+                answer = await peer.call(MetadataRequest(topics=None), version)
+                return sorted((topic.name, len(topic.partitions)) for topic in answer.topics)
+
+            assert await all_topics() == [("a", 2), ("b", 1)]
+            await rig.topic("c", 3)
+            assert await all_topics() == [("a", 2), ("b", 1), ("c", 3)]
+            await rig.delete_topic("a")
+            assert await all_topics() == [("b", 1), ("c", 3)]
+            more = CreatePartitionsTopic(name="b", count=4, assignments=None)
+            await peer.call(CreatePartitionsRequest(topics=[more], timeout_ms=5000), 3)
+            for version in range(1, 14):
+                assert await all_topics(version) == [("b", 4), ("c", 3)]
+            assert len(rig.broker.topic_pieces._all) == ALL_TOPICS_FORMS_MAX
+
+    run(test)
+
+
+def test_many_topics_by_name_are_answered_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_api, "PARTITIONS_PER_TURN", 2)
+
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            names = [f"t{i}" for i in range(5)]
+            for name in names:
+                await rig.topic(name, 1)
+            peer = await rig.peer()
+            wanted = [MetadataRequestTopic(name=name) for name in (*names, "none")]
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+            answer = await peer.call(request, VERSION)
+            told = [(topic.name, topic.error_code) for topic in answer.topics]
+            assert told == [*((name, 0) for name in names), ("none", 3)]
+
+    run(test)
