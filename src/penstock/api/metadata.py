@@ -13,7 +13,6 @@ answered one after the other.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 
 from penstock.api.registry import Request, handler
@@ -21,6 +20,7 @@ from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import ZERO_UUID
 from penstock.metadata.image import Topic
 from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
+from penstock.net.turn import Turn
 from penstock.serving.broker import Broker
 from penstock.serving.topic_pieces import Form
 from penstock.wire.messages.metadata import (
@@ -33,7 +33,7 @@ from penstock.wire.messages.metadata import (
 )
 
 NULL_TOPICS_FROM = 1
-PARTITIONS_PER_TURN = 500
+PARTITIONS_AT_ONCE_MAX = 500
 """To encode so many takes about three milliseconds."""
 # Bits of the operations that exist on a resource (KIP-430).
 CLUSTER_OPERATIONS = sum(1 << op for op in (5, 7, 8, 9, 10, 11, 12))
@@ -63,13 +63,13 @@ def _answer(
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     body = request.body
     if body.topics is None or (not body.topics and request.version < NULL_TOPICS_FROM):
-        if broker.metadata.partition_count > PARTITIONS_PER_TURN:
+        if broker.metadata.partition_count > PARTITIONS_AT_ONCE_MAX:
             return _answer_with_many(broker, request)
         return _answer_with_all(broker, request)
     missing = _to_create(broker, request)
     if missing:
         return _create_then_answer(broker, request, missing)
-    if len(body.topics) > PARTITIONS_PER_TURN:
+    if len(body.topics) > PARTITIONS_AT_ONCE_MAX:
         return _answer_with_named(broker, request)
     return _response(broker, request, [_wanted(broker, t, request) for t in body.topics])
 
@@ -81,9 +81,8 @@ def _answer_with_all(broker: Broker, request: Request[MetadataRequest]) -> Metad
 
 async def _answer_with_many(broker: Broker, request: Request[MetadataRequest]) -> MetadataResponse:
     """Encode what is missing in turns; the answer itself is of one moment."""
-    left = PARTITIONS_PER_TURN
     async with broker.topic_pieces.turn:
-        known = broker.topic_pieces.all_topics(_form(request))
+        known, turn = broker.topic_pieces.all_topics(_form(request)), Turn()
         while not known.is_known:
             topics = broker.metadata.topics
             missing = [name for name, topic in topics.items() if topic.id not in known]
@@ -94,23 +93,19 @@ async def _answer_with_many(broker: Broker, request: Request[MetadataRequest]) -
                 if topic is None:
                     continue
                 known.put(topic.id, _topic(broker, topic, request))
-                left -= len(topic.partitions)
-                if left <= 0:
-                    left = PARTITIONS_PER_TURN
-                    await asyncio.sleep(0)
+                if turn.is_over:
+                    await turn.next()
         return _response(broker, request, known.joined())
 
 
 async def _answer_with_named(broker: Broker, request: Request[MetadataRequest]) -> MetadataResponse:
     """Many topics by name, some at a time."""
-    topics, left = [], PARTITIONS_PER_TURN
     async with broker.topic_pieces.turn:
+        topics, turn = [], Turn()
         for wanted in request.body.topics or ():
             topics.append(_wanted(broker, wanted, request))
-            left -= 1
-            if left <= 0:
-                left = PARTITIONS_PER_TURN
-                await asyncio.sleep(0)
+            if turn.is_over:
+                await turn.next()
         return _response(broker, request, topics)
 
 

@@ -39,6 +39,7 @@ from penstock.net.answer_stream import (
     has_region,
 )
 from penstock.net.large_frames import LARGE_FRAME_BYTES, LargeFrames
+from penstock.net.turn import TURN_NS_MAX
 
 if TYPE_CHECKING:
     from penstock.net.server import Server
@@ -50,8 +51,6 @@ UNANSWERED_PRODUCES_MAX = 64
 WAITING_BYTES_MAX = 16 * 1024 * 1024
 LARGE_FRAMES_PER_TURN = 4
 """Fewer cost throughput, more cost others time."""
-TURN_NS_MAX = 2_000_000
-"""As long as it takes to start `UNANSWERED_PRODUCES_MAX` small Produces, so those lose nothing."""
 
 log = logging.getLogger("penstock.net")
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from time import monotonic_ns
 
 from penstock.base.errors import StorageError
@@ -29,6 +29,7 @@ from penstock.log.cleaner_files import remove_cleaned
 from penstock.log.cleaner_job import CleanedGroup, CleanResult
 from penstock.log.cleaner_view import log_state, producer_ends
 from penstock.log.log import Log
+from penstock.net.turn import Turn
 from penstock.observe.standard import CleanerMetrics
 from penstock.serving.broker import Broker
 
@@ -59,10 +60,13 @@ class Compaction:
 
     async def _clean_next(self) -> bool:
         """Clean the log that needs it most; whether there was one."""
-        todo = filthiest(self._candidates())
+        todo = filthiest([candidate async for candidate in self._candidates()])
         if todo is None:
             return False
         tp = todo.log.topic_partition
+        todo = self._candidate(tp, self._broker.clock.now_ms())
+        if todo is None or not todo.is_due:
+            return True  # it has changed since it was looked at
         started_ns = monotonic_ns()
         try:
             await self._clean(tp, todo)
@@ -77,19 +81,29 @@ class Compaction:
             return False
         return True
 
-    def _candidates(self) -> Iterator[LogToClean]:
-        now_ms = self._broker.clock.now_ms()
-        logs = self._broker.logs
-        for name in self._broker.compacted_topics():
-            for index in range(len(self._broker.metadata.topics[name].partitions)):
-                tp = TopicPartition(name, index)
-                try:
-                    compacted = logs.get(tp)
-                except StorageError as e:
-                    log.error("%s cannot be compacted: %s", tp, e)
-                    continue
-                if compacted is not None and compacted.dir not in self._cleaner.uncleanable:
-                    yield cleanable(log_state(compacted, self._first_dirty.get(tp)), now_ms)
+    async def _candidates(self) -> AsyncIterator[LogToClean]:
+        """The state of all compacted logs, looked at in turns: they may be many, and to open one
+        takes its time.
+        """
+        now_ms, turn = self._broker.clock.now_ms(), Turn()
+        for name in list(self._broker.compacted_topics()):
+            topic = self._broker.metadata.topics.get(name)
+            for index in range(len(topic.partitions) if topic is not None else 0):
+                candidate = self._candidate(TopicPartition(name, index), now_ms)
+                if candidate is not None:
+                    yield candidate
+                if turn.is_over:
+                    await turn.next()
+
+    def _candidate(self, tp: TopicPartition, now_ms: int) -> LogToClean | None:
+        try:
+            compacted = self._broker.logs.get(tp)
+        except StorageError as e:
+            log.error("%s cannot be compacted: %s", tp, e)
+            return None
+        if compacted is None or compacted.dir in self._cleaner.uncleanable:
+            return None
+        return cleanable(log_state(compacted, self._first_dirty.get(tp)), now_ms)
 
     async def _clean(self, tp: TopicPartition, todo: LogToClean) -> None:
         compacted = self._broker.logs.get(tp)

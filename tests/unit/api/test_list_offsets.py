@@ -12,6 +12,7 @@ import pytest
 from penstock.api import list_offsets
 from penstock.base.errors import ErrorCode
 from penstock.log import record_times
+from penstock.net import turn
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -102,7 +103,8 @@ def test_a_partition_that_is_deleted_meanwhile_has_no_offset(
 def test_many_partitions_are_answered_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timestamp: int
 ) -> None:
-    monkeypatch.setattr(list_offsets, "PARTITIONS_PER_TURN", 3)
+    monkeypatch.setattr(list_offsets, "PARTITIONS_AT_ONCE_MAX", 3)
+    monkeypatch.setattr(turn, "TURN_NS_MAX", 0)
 
     async def test() -> None:
         async with running(tmp_path) as rig:

@@ -12,6 +12,7 @@ import pytest
 from penstock.api import metadata as metadata_api
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import Topic
+from penstock.net import turn
 from penstock.serving.topic_pieces import ALL_TOPICS_FORMS_MAX, TopicPieces
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -98,7 +99,8 @@ def test_each_version_and_each_wish_has_pieces_of_its_own(tmp_path: Path) -> Non
 def test_all_of_many_topics_are_answered_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_api, "PARTITIONS_PER_TURN", 4)
+    monkeypatch.setattr(metadata_api, "PARTITIONS_AT_ONCE_MAX", 4)
+    monkeypatch.setattr(turn, "TURN_NS_MAX", 0)
 
     async def test() -> None:
         async with running(tmp_path) as rig:
@@ -111,7 +113,7 @@ def test_all_of_many_topics_are_answered_in_turns(
             while peer.inside.pending:
                 await asyncio.sleep(0)
                 kept.append(len(rig.broker.topic_pieces))
-            assert max(after - before for before, after in pairwise(kept)) == 2
+            assert max(after - before for before, after in pairwise(kept)) == 1
             answer = await peer.receive()
             assert [topic.name for topic in answer.topics] == names
             assert all(len(topic.partitions) == 2 for topic in answer.topics)
@@ -123,7 +125,8 @@ def test_all_of_many_topics_are_answered_in_turns(
 def test_a_topic_that_goes_meanwhile_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_api, "PARTITIONS_PER_TURN", 1)
+    monkeypatch.setattr(metadata_api, "PARTITIONS_AT_ONCE_MAX", 1)
+    monkeypatch.setattr(turn, "TURN_NS_MAX", 0)
 
     async def test() -> None:
         async with running(tmp_path) as rig:
@@ -195,7 +198,8 @@ def test_clients_that_ask_for_everything_at_once_are_answered_one_in_a_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether they read the answers or not; what another client sends comes in between."""
-    monkeypatch.setattr(metadata_api, "PARTITIONS_PER_TURN", 20)
+    monkeypatch.setattr(metadata_api, "PARTITIONS_AT_ONCE_MAX", 20)
+    monkeypatch.setattr(turn, "TURN_NS_MAX", 0)
     answers = 0
     respond = metadata_api._response
 
@@ -230,7 +234,8 @@ def test_clients_that_ask_for_everything_at_once_are_answered_one_in_a_turn(
 def test_what_is_said_of_all_topics_follows_each_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_api, "PARTITIONS_PER_TURN", 1)
+    monkeypatch.setattr(metadata_api, "PARTITIONS_AT_ONCE_MAX", 1)
+    monkeypatch.setattr(turn, "TURN_NS_MAX", 0)
 
     async def test() -> None:
         async with running(tmp_path) as rig:
@@ -259,7 +264,8 @@ def test_what_is_said_of_all_topics_follows_each_of_them(
 def test_many_topics_by_name_are_answered_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_api, "PARTITIONS_PER_TURN", 2)
+    monkeypatch.setattr(metadata_api, "PARTITIONS_AT_ONCE_MAX", 2)
+    monkeypatch.setattr(turn, "TURN_NS_MAX", 0)
 
     async def test() -> None:
         async with running(tmp_path) as rig:

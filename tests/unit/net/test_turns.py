@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from penstock.net.connection import TURN_NS_MAX, WAITING_REQUESTS_MAX, Connection
+from penstock.net.connection import WAITING_REQUESTS_MAX, Connection
+from penstock.net.turn import TURN_NS_MAX
 from unit.net.served import frame, run, served, settled, until
 
 MANY = 4_000
