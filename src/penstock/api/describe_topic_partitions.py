@@ -8,6 +8,8 @@ when all were asked for.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from penstock.api.metadata import TOPIC_OPERATIONS
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
@@ -36,10 +38,13 @@ def describe_topic_partitions(
         return DescribeTopicPartitionsResponse(
             topics=[_failed(name, ErrorCode.INVALID_REQUEST) for name in sorted(wanted)]
         )
-    names = sorted(wanted or broker.metadata.topics)
+    if wanted:
+        names = sorted(wanted)
+    else:
+        names = broker.topic_pieces.sorted_names(broker.metadata.topics)
     start = 0
     if cursor is not None:
-        names = [name for name in names if name >= cursor.topic_name]
+        names = names[bisect_left(names, cursor.topic_name) :]
         start = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
     return _page(broker, names, start, _limit(broker, body))
 

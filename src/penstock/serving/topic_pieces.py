@@ -16,7 +16,9 @@ thread.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TypeAlias, cast
 
 from penstock.base.ids import Uuid
@@ -85,13 +87,15 @@ class AllTopics:
 
 
 class TopicPieces:
-    __slots__ = ("_all", "_bytes", "_bytes_max", "_topics", "turn")
+    __slots__ = ("_all", "_bytes", "_bytes_max", "_names", "_topics", "turn")
 
     def __init__(self, bytes_max: int = PIECES_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._topics: OrderedDict[Uuid, dict[Form, MetadataResponseTopic]] = OrderedDict()
         self._all: OrderedDict[Form, AllTopics] = OrderedDict()
+        self._names: list[str] | None = None
+        """Of all topics, sorted, once somebody has asked for them."""
         self.turn = asyncio.Lock()
         """Held by who makes a wide answer."""
 
@@ -121,8 +125,28 @@ class TopicPieces:
         self._all.move_to_end(form)
         return found
 
+    def sorted_names(self, topics: Iterable[str]) -> list[str]:
+        """`topics`, which are all there are, in order: to sort a hundred thousand takes 0.1 s."""
+        if self._names is None:
+            self._names = sorted(topics)
+        return self._names
+
+    def _sort_in(self, delta: MetadataDelta) -> None:
+        names = self._names
+        if names is None:
+            return
+        for topic in delta.deleted_topics.values():
+            at = bisect_left(names, topic.name)
+            if names[at : at + 1] == [topic.name]:
+                del names[at]
+        for topic in delta.created_topics.values():
+            at = bisect_left(names, topic.name)
+            if names[at : at + 1] != [topic.name]:
+                names.insert(at, topic.name)
+
     def apply(self, delta: MetadataDelta) -> None:
         """The image has changed as `delta` says."""
+        self._sort_in(delta)
         if delta.changed_brokers:
             self._topics.clear()
             self._bytes = 0

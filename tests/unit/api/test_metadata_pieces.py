@@ -261,6 +261,19 @@ def test_what_is_said_of_all_topics_follows_each_of_them(
     run(test)
 
 
+def test_names_stay_sorted() -> None:
+    pieces, ids = TopicPieces(), [bytes([i]) * 16 for i in range(4)]
+    assert pieces.sorted_names(["b", "d", "a"]) == ["a", "b", "d"]
+    made = {ids[0]: Topic("c", ids[0]), ids[1]: Topic("e", ids[1]), ids[2]: Topic("a", ids[2])}
+    pieces.apply(
+        MetadataDelta(
+            created_topics=made,
+            deleted_topics={ids[3]: Topic("d", ids[3]), ids[2]: Topic("a", ids[2])},
+        )
+    )
+    assert pieces.sorted_names([]) == ["a", "b", "c", "e"]
+
+
 def test_many_topics_by_name_are_answered_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
