@@ -39,10 +39,9 @@ from penstock.log.replacement import SegmentSwap
 from penstock.log.roll import RollPolicy, roll_at, write_rolling
 from penstock.log.segment import LogSegment
 from penstock.log.slice import LogSlice
-from penstock.log.staging import AppendInfo, Batch, StagedAppends
+from penstock.log.staging import AppendInfo, Batch, StagedAppends, check_replicated
 from penstock.log.verification import NOT_ASKED, VerificationGuard
 from penstock.log.write_beside import WriteBeside, WritesBeside
-from penstock.wire.records import check_batches
 
 logger = logging.getLogger("penstock.log")
 
@@ -229,19 +228,7 @@ class Log:
         if self.health.failure is not None:
             self.health.admit(now_ms)
         view, end = memoryview(buf), self.log_end_offset
-        batches = check_batches(view)
-        for _, header in batches:
-            if header.base_offset < end:
-                raise CorruptRecord(
-                    f"{self.name}: a batch at offset {header.base_offset} follows offset {end - 1}"
-                )
-            if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
-                raise CorruptRecord(
-                    f"{self.name}: a leader of epoch {leader_epoch} sent offset "
-                    f"{header.base_offset} of epoch {header.partition_leader_epoch}"
-                )
-            end = header.last_offset + 1
-        for position, header in batches:
+        for position, header in check_replicated(view, end, leader_epoch, self.name):
             if header.partition_leader_epoch > self.epochs.latest_epoch:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             self._staged.add_replicated(header, view[position : position + header.size])

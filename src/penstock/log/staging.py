@@ -16,7 +16,7 @@ from penstock.log.producer_snapshot import BatchMetadata
 from penstock.log.producer_state import AppendOrigin, ProducerStateManager
 from penstock.log.segment import StagedBatch
 from penstock.log.verification import VerificationGuard
-from penstock.wire.records import LOG_OVERHEAD, TIMESTAMP_TYPE_FLAG, BatchHeader
+from penstock.wire.records import LOG_OVERHEAD, TIMESTAMP_TYPE_FLAG, BatchHeader, check_batches
 
 _PREFIX = Struct(">qii")
 _PREFIX_SIZE = _PREFIX.size
@@ -136,3 +136,24 @@ class StagedAppends:
 def _duplicate(original: BatchMetadata, log_start_offset: int) -> AppendInfo:
     first, last, timestamp = original.first_offset, original.last_offset, original.timestamp
     return AppendInfo(first, last, timestamp, log_start_offset, True, timestamp)
+
+
+def check_replicated(
+    data: memoryview, end: int, leader_epoch: int | None, name: str
+) -> list[tuple[int, BatchHeader]]:
+    """The batches that a leader of this epoch sent, with their positions: each as it should be,
+    and in order behind the log's end.
+    """
+    batches = check_batches(data)
+    for _, header in batches:
+        if header.base_offset < end:
+            raise CorruptRecord(
+                f"{name}: a batch at offset {header.base_offset} follows offset {end - 1}"
+            )
+        if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
+            raise CorruptRecord(
+                f"{name}: a leader of epoch {leader_epoch} sent offset "
+                f"{header.base_offset} of epoch {header.partition_leader_epoch}"
+            )
+        end = header.last_offset + 1
+    return batches

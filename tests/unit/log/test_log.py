@@ -87,7 +87,7 @@ def test_a_log_that_was_abandoned_writes_nothing_more(box: Any) -> None:
     with pytest.raises(StorageError, match="refuses writes"):
         box.log.stage([batch_of(b"c")], 0, 1)
     with pytest.raises(StorageError, match="was abandoned"):
-        box.log.close()
+        box.log.close_begin()
     assert box.log.log_end_offset == 1
 
 

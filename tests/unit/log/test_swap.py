@@ -149,6 +149,14 @@ def test_a_partition_that_is_deleted_meanwhile_is_left_alone(new_box: Any, steps
     assert box.log.failure is None
 
 
+def test_a_log_that_is_abandoned_meanwhile_keeps_its_files(new_box: Any) -> None:
+    box, swap = begun(new_box, 1)
+    box.log.abandon("an invariant is broken")
+    assert not swap.take_up()
+    box.crash()
+    assert box.values() == ORIGINAL
+
+
 def refuse(what: Callable[[str], bool]) -> Callable[[str], None]:
     def sync(path: str) -> None:
         if what(path):
