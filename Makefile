@@ -24,12 +24,15 @@ COMPILED := build/compiled
 COMPILED_MADE := build/.compiled
 # What is measured is what users get: the compiled package, before the sources of the checkout.
 BENCH := PYTHONPATH=$(COMPILED) $(BIN)/python
+# Pytest with second chances, which are counted from when make started.
+STARTED := $(shell date +%s)
+SUITE = $(BIN)/python -m tools.suite --since $(STARTED) -n $(JOBS) --durations=25
 TESTED_COMPILED := $(addprefix tests/unit/,api controlling coordinating hot_codecs log partitions records replica serving) \
 	$(addprefix tests/interop/test_,confluent.py raw_fetch.py raw_produce.py cluster_failover.py transactions_basic.py)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-compiled fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
+.PHONY: help run test test-all test-compiled test-peers fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -41,14 +44,21 @@ run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in D
 	@echo '  $(BIN)/penstock topic consume greetings -b $(LISTEN)'
 	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
-test: fmt-check lint type java iproute postgresql peers  ## check everything: format, lint, types, layers, the whole suite
-	$(BIN)/pytest -n $(JOBS) || { [ $$? = 1 ] && $(BIN)/python tools/alone.py; }
-	@$(MAKE) --no-print-directory test-compiled
+# What needed a second chance is printed when everything else is done.
+test: fmt-check lint type java iproute postgresql  ## what a commit has to pass: format, lint, types, layers, tests
+	$(SUITE) -m 'not peers'
+	@$(MAKE) --no-print-directory test-compiled STARTED=$(STARTED)
+	@$(BIN)/python -m tools.suite --report --since $(STARTED)
+
+test-all: test test-peers  ## `make test`, and the tests that it leaves out
+	@$(BIN)/python -m tools.suite --report --since $(STARTED)
 
 # The rooms whose modules are compiled, and real clients, against the compiled package.
 test-compiled: $(COMPILED_MADE)
-	PYTHONPATH=$(COMPILED) $(BIN)/pytest -n $(JOBS) -m 'not uncompiled' $(TESTED_COMPILED) \
-		|| { [ $$? = 1 ] && PYTHONPATH=$(COMPILED) $(BIN)/python tools/alone.py; }
+	PYTHONPATH=$(COMPILED) $(SUITE) -m 'not uncompiled' $(TESTED_COMPILED)
+
+test-peers: $(INSTALLED_DEV) java peers  ## how `make bench-peers` starts and speaks to NATS, RabbitMQ, Redis and Kafka
+	$(SUITE) -m peers
 
 fmt: $(INSTALLED_DEV)  ## format the code and fix what ruff can fix
 	$(BIN)/ruff format $(CODE)

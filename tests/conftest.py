@@ -25,7 +25,7 @@ from support import reference
 from support.cluster import Cluster
 from support.helpers import TopicMaker
 from support.node import NodeProcess
-from support.process import BrokerProcess
+from support.process import LOG_NAME, BrokerProcess, tail
 from support.reference import KafkaProcess
 
 # How long an example takes says how busy the machine is.
@@ -77,6 +77,9 @@ NO_SPARK_FILES = (
     "test_sink_steps.py",
     "test_source_rack.py",
 )
+
+# Of so many nodes that a test has started in its folder the ends of the logs are shown.
+LOGS_MAX = 8
 
 NodeMaker = Callable[..., BrokerProcess]
 _topic_numbers = itertools.count(1)
@@ -131,11 +134,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome: Any = yield
     report = outcome.get_result()
     if report.failed:
-        for value in getattr(item, "funcargs", {}).values():
-            value = list(value.nodes.values()) if isinstance(value, Cluster) else value
-            for broker in value if isinstance(value, list) else [value]:
-                if isinstance(broker, BrokerProcess):
-                    report.sections.append((f"log of {broker.KIND}", broker.log_tail()))
+        for path, kind in _node_logs(getattr(item, "funcargs", {})).items():
+            where = f"{path.parent.parent.name}/{path.parent.name}"
+            report.sections.append((f"log of {kind} in {where}", tail(path)))
+
+
+def _node_logs(fixtures: dict[str, Any]) -> dict[Path, str]:
+    """The logs of the brokers that a test was given, and of those it has started in its folder."""
+    found: dict[Path, str] = {}
+    for value in fixtures.values():
+        value = list(value.nodes.values()) if isinstance(value, Cluster) else value
+        for broker in value if isinstance(value, list) else [value]:
+            if isinstance(broker, BrokerProcess):
+                found[broker.log_path] = broker.KIND
+    own = fixtures.get("tmp_path")
+    if own is not None and own.is_dir():
+        for path in sorted(own.rglob(LOG_NAME))[:LOGS_MAX]:
+            found.setdefault(path, "a node")
+    return found
 
 
 def _make(kind: str, root: Path, settings: dict[str, str]) -> BrokerProcess:
