@@ -30,6 +30,10 @@ SUITE = $(BIN)/python -m tools.suite --since $(STARTED) -n $(JOBS) --durations=2
 TESTED_COMPILED := $(addprefix tests/unit/,api controlling coordinating hot_codecs log partitions records replica serving) \
 	$(addprefix tests/interop/test_,confluent.py raw_fetch.py raw_produce.py cluster_failover.py transactions_basic.py)
 
+# Every node, command and Spark worker of the tests is a process of its own: without bytecode on disk each of
+# them compiles all that it imports, which is half of its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test test-all test-compiled test-peers fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
