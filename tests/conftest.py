@@ -21,7 +21,7 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from support import reference
+from support import order, reference
 from support.cluster import Cluster
 from support.helpers import TopicMaker
 from support.node import NodeProcess
@@ -45,39 +45,6 @@ SHARED_SETTINGS = {
     "log.retention.check.interval.ms": "86400000",
 }
 
-# Each of these starts a JVM, or a Kafka, that all of its tests use.
-SHARED_JVM_FILES = (
-    "test_cluster_tools.py",
-    "test_groups_java.py",
-    "test_java.py",
-    "test_log_dump.py",
-    "test_referee.py",
-    "test_referee_transactions.py",
-    "test_referee_transactions_shown.py",
-    "test_transaction_codes.py",
-    "test_transactions_java.py",
-    "test_transactions_load.py",
-    "test_transactions_tool.py",
-)
-
-SPARK_TESTS = "tests/spark/"
-# These start Sparks of their own, or none; the other tests of the folder share one.
-SPARK_PROGRAM_FILES = (
-    "test_connector.py",
-    "test_installation.py",
-    "test_pipeline.py",
-    "test_pipeline_declarative.py",
-    "test_sink_kills.py",
-    "test_standalone.py",
-)
-NO_SPARK_FILES = (
-    "test_sink_cluster.py",
-    "test_sink_encoding.py",
-    "test_sink_given_up.py",
-    "test_sink_steps.py",
-    "test_source_rack.py",
-)
-
 # Of so many nodes that a test has started in its folder the ends of the logs are shown.
 LOGS_MAX = 8
 
@@ -96,26 +63,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "penstock_only: what Kafka does not promise or does not do")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(order.Durations())
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Spreads tests over the workers one by one, but keeps files that share a JVM in one worker.
-
-    Tests that start Sparks of their own follow each other in one, too: three Sparks at once are too
-    many for two cores.
-    """
+    """Spreads tests over the workers one by one, or by group where they have one."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            if file.startswith(SPARK_TESTS) and not file.endswith(NO_SPARK_FILES):
-                return "programs" if file.endswith(SPARK_PROGRAM_FILES) else SPARK_TESTS
-            return file if file.endswith(SHARED_JVM_FILES) else nodeid
+            return order.group(nodeid)
 
+    # They come in the order in which the workers have put them.
+    config.option.loadscopereorder = False
     return Scheduling(config, log)
 
 
@@ -127,6 +91,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
         if on_kafka and item.get_closest_marker("penstock_only"):
             item.add_marker(pytest.mark.skip(reason="only Penstock does this"))
+    if files := order.together_by_mistake(items):
+        raise pytest.UsageError(f"give these a group in tests/support/order.py: {sorted(files)}")
+    if hasattr(config, "workerinput"):
+        places = order.longest_first([item.nodeid for item in items], order.read_durations())
+        by_name = {nodeid: place for place, nodeid in enumerate(places)}
+        items.sort(key=lambda item: by_name[item.nodeid])
 
 
 @pytest.hookimpl(hookwrapper=True)
