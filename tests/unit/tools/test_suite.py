@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import second_chances
+from tools.failure_notes import TEST
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = "[pytest]\naddopts = --import-mode=importlib\n"
@@ -129,13 +131,23 @@ def test_what_fails_alone_too_fails_the_run_and_is_recorded(project: Project) ->
 
 
 @pytest.mark.parametrize("folder", ["unit", "scenario", "sim"])
-def test_what_depends_on_no_clock_gets_no_second_chance(project: Project, folder: str) -> None:
-    project.write(f"tests/{folder}/test_once.py", ONCE)
+def test_these_folders_depend_on_no_clock(folder: str) -> None:
+    notes = [
+        {"kind": TEST, "test": f"tests/{name}/test_a.py::test_it"} for name in (folder, "spark")
+    ]
+    why = second_chances.refusal(notes)
+    assert why is not None
+    assert f"tests/{folder}/" in why
+    assert second_chances.refusal(notes[1:]) is None
+
+
+def test_what_depends_on_no_clock_gets_no_second_chance(project: Project) -> None:
+    project.write("tests/unit/test_once.py", ONCE)
     project.write("tests/interop/test_once.py", ONCE)
     code, said = project.run()
     assert code == 1
     assert "get no second chance" in said
-    assert f"tests/{folder}/test_once.py::test_it" in said
+    assert "tests/unit/test_once.py::test_it" in said
     assert "Once more" not in said
     assert project.records() == []
 
