@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-all test-compiled test-compiled-clients test-peers fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
+.PHONY: help run test test-all test-compiled test-compiled-clients test-long test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -52,12 +52,12 @@ run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in D
 	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
 # What needed a second chance is printed when everything else is done.
-test: fmt-check lint type java iproute postgresql  ## what a commit has to pass: format, lint, types, layers, tests
-	$(SUITE) -m 'not peers'
+test: fmt-check lint-type-compile java iproute postgresql  ## what a commit has to pass: format, lint, types, layers, tests
+	$(SUITE) -m 'not peers and not long'
 	@$(MAKE) --no-print-directory test-compiled STARTED=$(STARTED)
 	@$(BIN)/python -m tools.suite --report --since $(STARTED)
 
-test-all: test test-compiled-clients test-peers  ## `make test`, and the tests that it leaves out
+test-all: test test-long test-compiled-clients test-peers  ## `make test`, and the tests that it leaves out
 	@$(BIN)/python -m tools.suite --report --since $(STARTED)
 
 # The rooms whose modules are compiled, and real clients, against the compiled package.
@@ -66,6 +66,15 @@ test-compiled: $(COMPILED_MADE)
 
 test-compiled-clients: $(COMPILED_MADE) java
 	PYTHONPATH=$(COMPILED) $(SUITE) $(OTHER_CLIENTS)
+
+test-long: $(INSTALLED_DEV) java
+	$(SUITE) -m long
+
+# mypy and the compiler take a core each: they work side by side, before the tests take them all.
+lint-type-compile: $(INSTALLED_DEV)
+	@$(MAKE) --no-print-directory compiled & compiling=$$!; \
+		$(MAKE) --no-print-directory lint type; checked=$$?; \
+		wait $$compiling && exit $$checked
 
 test-peers: $(INSTALLED_DEV) java peers  ## how `make bench-peers` starts and speaks to NATS, RabbitMQ, Redis and Kafka
 	$(SUITE) -m peers

@@ -230,7 +230,7 @@ def test_apache_kafka_answers_and_writes_the_same(kafka: tuple[RawClient, KafkaP
         assert found == expected
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_apache_kafka_uses_up_epochs_in_the_same_way(
     kafka: tuple[RawClient, KafkaProcess],
 ) -> None:
