@@ -94,7 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if files := order.together_by_mistake(items):
         raise pytest.UsageError(f"give these a group in tests/support/order.py: {sorted(files)}")
     if hasattr(config, "workerinput"):
-        places = order.longest_first([item.nodeid for item in items], order.read_durations())
+        seconds = config.workerinput[order.WORKER_INPUT]
+        places = order.longest_first([item.nodeid for item in items], seconds)
         by_name = {nodeid: place for place, nodeid in enumerate(places)}
         items.sort(key=lambda item: by_name[item.nodeid])
 

@@ -18,12 +18,11 @@ from typing import Any
 
 import pytest
 from tools import machine
+from tools.second_chances import COLLECTION, CRASH, NOTES_VARIABLE, TEST
 
-FOLDER = "FAILURE_NOTES"
 READING = "machine"
 # What was captured of a test is cut to its end, where the failure is.
 TEXT_CHARS_MAX = 20_000
-TEST, CRASH, COLLECTION = "test", "crash", "collection"
 # So xdist names the phase of a test whose worker died.
 CRASHED_PHASE = "???"
 
@@ -31,7 +30,7 @@ CRASHED_PHASE = "???"
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ReadingAtFailure())
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Notes(Path(os.environ[FOLDER])))
+        config.pluginmanager.register(Notes(Path(os.environ[NOTES_VARIABLE])))
 
 
 class ReadingAtFailure:

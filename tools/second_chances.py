@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from tools import machine
-from tools.failure_notes import TEST
 
 Note = dict[str, Any]
 
+# What a note is of; and the variable that says in which folder the notes of a run belong.
+TEST, CRASH, COLLECTION = "test", "crash", "collection"
+NOTES_VARIABLE = "FAILURE_NOTES"
 FOLDER = Path("build") / "second-chances"
 CHANCES_MAX = 3
 RECORDS_MAX = 200

@@ -22,7 +22,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools import failure_notes, second_chances
+from tools import second_chances
 
 PROJECT = Path(__file__).resolve().parent.parent
 NOTES = Path("build") / "failures"
@@ -80,7 +80,7 @@ class Suite:
         shutil.rmtree(self.notes, ignore_errors=True)
         (self.root / "build").mkdir(exist_ok=True)
         environment = os.environ | {
-            failure_notes.FOLDER: str(self.notes),
+            second_chances.NOTES_VARIABLE: str(self.notes),
             "PYTHONHASHSEED": str(self.seed),
         }
         command = [sys.executable, "-m", "pytest", "-p", "tools.failure_notes"]

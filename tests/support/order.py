@@ -15,9 +15,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+WORKER_INPUT = "durations"
 DURATIONS = Path(__file__).resolve().parents[2] / "build" / "durations.json"
 
 # Each of these starts a JVM, a cluster or a node for all of its tests.
@@ -130,10 +132,19 @@ def read_durations() -> dict[str, float]:
 
 
 class Durations:
-    """Notes how long each test takes; in the process that the user started."""
+    """Notes how long each test takes; in the process that the user started.
+
+    It also tells the workers how long tests took before: all of them must come to the same order,
+    also while another run writes the file anew.
+    """
 
     def __init__(self) -> None:
+        self._before = read_durations()
         self._seconds: dict[str, float] = defaultdict(float)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[WORKER_INPUT] = self._before
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from tools import second_chances
-from tools.failure_notes import TEST
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = "[pytest]\naddopts = --import-mode=importlib\n"
@@ -133,7 +132,8 @@ def test_what_fails_alone_too_fails_the_run_and_is_recorded(project: Project) ->
 @pytest.mark.parametrize("folder", ["unit", "scenario", "sim"])
 def test_these_folders_depend_on_no_clock(folder: str) -> None:
     notes = [
-        {"kind": TEST, "test": f"tests/{name}/test_a.py::test_it"} for name in (folder, "spark")
+        {"kind": second_chances.TEST, "test": f"tests/{name}/test_a.py::test_it"}
+        for name in (folder, "spark")
     ]
     why = second_chances.refusal(notes)
     assert why is not None
