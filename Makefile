@@ -39,11 +39,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-all test-compiled test-compiled-clients test-long test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
+.PHONY: help run second-chances test test-all test-compiled test-compiled-clients test-long test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
-		| while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
+		| while IFS="$$(printf '\t')" read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in DATA_DIR (./penstock-data)
 	@echo 'When the node is ready, publish and read the first message in another terminal:'
@@ -51,14 +51,15 @@ run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in D
 	@echo '  $(BIN)/penstock topic consume greetings -b $(LISTEN)'
 	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
-# What needed a second chance is printed when everything else is done.
+# Each run of the suite ends with the second chances since make was started: the last shows all of them.
 test: fmt-check lint-type-compile java iproute postgresql  ## what a commit has to pass: format, lint, types, layers, tests
 	$(SUITE) -m 'not peers and not long'
 	@$(MAKE) --no-print-directory test-compiled STARTED=$(STARTED)
-	@$(BIN)/python -m tools.suite --report --since $(STARTED)
 
 test-all: test test-long test-compiled-clients test-peers  ## `make test`, and the tests that it leaves out
-	@$(BIN)/python -m tools.suite --report --since $(STARTED)
+
+second-chances: $(INSTALLED_DEV)  ## which tests failed beside others, and why if it is known, as far as it is recorded here
+	@$(BIN)/python -m tools.suite --report --since 0
 
 # The rooms whose modules are compiled, and real clients, against the compiled package.
 test-compiled: $(COMPILED_MADE)
