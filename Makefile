@@ -24,16 +24,26 @@ COMPILED := build/compiled
 COMPILED_MADE := build/.compiled
 # What is measured is what users get: the compiled package, before the sources of the checkout.
 BENCH := PYTHONPATH=$(COMPILED) $(BIN)/python
+# Pytest with second chances, which are counted from when make started.
+STARTED := $(shell date +%s)
+SUITE = $(BIN)/python -m tools.suite --since $(STARTED) -n $(JOBS) --durations=25
 TESTED_COMPILED := $(addprefix tests/unit/,api controlling coordinating hot_codecs log partitions records replica serving) \
 	$(addprefix tests/interop/test_,confluent.py raw_fetch.py raw_produce.py cluster_failover.py transactions_basic.py)
+# What differs in the compiled package is the node, not its clients: of the fail-overs by four clients one is enough.
+OTHER_CLIENTS := $(foreach client,kafka-python aiokafka java,$(foreach test,test_a_killed_leader test_a_rolling_restart, \
+	'tests/interop/test_cluster_failover.py::$(test)[$(client)]'))
+
+# Every node, command and Spark worker of the tests is a process of its own: without bytecode on disk each of
+# them compiles all that it imports, which is half of its start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-compiled fmt fmt-check lint type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
+.PHONY: help run second-chances test test-all test-compiled test-compiled-clients test-long test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled profile docs picture clean iproute peers postgresql
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
-		| while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
+		| while IFS="$$(printf '\t')" read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in DATA_DIR (./penstock-data)
 	@echo 'When the node is ready, publish and read the first message in another terminal:'
@@ -41,14 +51,34 @@ run: $(INSTALLED)  ## start a node on LISTEN (127.0.0.1:9092) with its data in D
 	@echo '  $(BIN)/penstock topic consume greetings -b $(LISTEN)'
 	@exec $(BIN)/penstock serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
-test: fmt-check lint type java iproute postgresql peers  ## check everything: format, lint, types, layers, the whole suite
-	$(BIN)/pytest -n $(JOBS) || { [ $$? = 1 ] && $(BIN)/python tools/alone.py; }
-	@$(MAKE) --no-print-directory test-compiled
+# Each run of the suite ends with the second chances since make was started: the last shows all of them.
+test: fmt-check lint-type-compile java iproute postgresql  ## what a commit has to pass: format, lint, types, layers, tests
+	$(SUITE) -m 'not peers and not long'
+	@$(MAKE) --no-print-directory test-compiled STARTED=$(STARTED)
+
+test-all: test test-long test-compiled-clients test-peers  ## `make test`, and the tests that it leaves out
+
+second-chances: $(INSTALLED_DEV)  ## which tests failed beside others, and why if it is known, as far as it is recorded here
+	@$(BIN)/python -m tools.suite --report --since 0
 
 # The rooms whose modules are compiled, and real clients, against the compiled package.
 test-compiled: $(COMPILED_MADE)
-	PYTHONPATH=$(COMPILED) $(BIN)/pytest -n $(JOBS) -m 'not uncompiled' $(TESTED_COMPILED) \
-		|| { [ $$? = 1 ] && PYTHONPATH=$(COMPILED) $(BIN)/python tools/alone.py; }
+	PYTHONPATH=$(COMPILED) $(SUITE) -m 'not uncompiled' $(OTHER_CLIENTS:%=--deselect %) $(TESTED_COMPILED)
+
+test-compiled-clients: $(COMPILED_MADE) java
+	PYTHONPATH=$(COMPILED) $(SUITE) $(OTHER_CLIENTS)
+
+test-long: $(INSTALLED_DEV) java
+	$(SUITE) -m long
+
+# mypy and the compiler take a core each: they work side by side, before the tests take them all.
+lint-type-compile: $(INSTALLED_DEV)
+	@$(MAKE) --no-print-directory compiled & compiling=$$!; \
+		$(MAKE) --no-print-directory lint type; checked=$$?; \
+		wait $$compiling && exit $$checked
+
+test-peers: $(INSTALLED_DEV) java peers  ## how `make bench-peers` starts and speaks to NATS, RabbitMQ, Redis and Kafka
+	$(SUITE) -m peers
 
 fmt: $(INSTALLED_DEV)  ## format the code and fix what ruff can fix
 	$(BIN)/ruff format $(CODE)

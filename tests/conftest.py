@@ -21,11 +21,11 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from support import reference
+from support import order, reference
 from support.cluster import Cluster
 from support.helpers import TopicMaker
 from support.node import NodeProcess
-from support.process import BrokerProcess
+from support.process import LOG_NAME, BrokerProcess, tail
 from support.reference import KafkaProcess
 
 # How long an example takes says how busy the machine is.
@@ -45,38 +45,8 @@ SHARED_SETTINGS = {
     "log.retention.check.interval.ms": "86400000",
 }
 
-# Each of these starts a JVM, or a Kafka, that all of its tests use.
-SHARED_JVM_FILES = (
-    "test_cluster_tools.py",
-    "test_groups_java.py",
-    "test_java.py",
-    "test_log_dump.py",
-    "test_referee.py",
-    "test_referee_transactions.py",
-    "test_referee_transactions_shown.py",
-    "test_transaction_codes.py",
-    "test_transactions_java.py",
-    "test_transactions_load.py",
-    "test_transactions_tool.py",
-)
-
-SPARK_TESTS = "tests/spark/"
-# These start Sparks of their own, or none; the other tests of the folder share one.
-SPARK_PROGRAM_FILES = (
-    "test_connector.py",
-    "test_installation.py",
-    "test_pipeline.py",
-    "test_pipeline_declarative.py",
-    "test_sink_kills.py",
-    "test_standalone.py",
-)
-NO_SPARK_FILES = (
-    "test_sink_cluster.py",
-    "test_sink_encoding.py",
-    "test_sink_given_up.py",
-    "test_sink_steps.py",
-    "test_source_rack.py",
-)
+# Of so many nodes that a test has started in its folder the ends of the logs are shown.
+LOGS_MAX = 8
 
 NodeMaker = Callable[..., BrokerProcess]
 _topic_numbers = itertools.count(1)
@@ -93,26 +63,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "penstock_only: what Kafka does not promise or does not do")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(order.Durations())
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Spreads tests over the workers one by one, but keeps files that share a JVM in one worker.
-
-    Tests that start Sparks of their own follow each other in one, too: three Sparks at once are too
-    many for two cores.
-    """
+    """Spreads tests over the workers one by one, or by group where they have one."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            if file.startswith(SPARK_TESTS) and not file.endswith(NO_SPARK_FILES):
-                return "programs" if file.endswith(SPARK_PROGRAM_FILES) else SPARK_TESTS
-            return file if file.endswith(SHARED_JVM_FILES) else nodeid
+            return order.group(nodeid)
 
+    # They come in the order in which the workers have put them.
+    config.option.loadscopereorder = False
     return Scheduling(config, log)
 
 
@@ -124,6 +91,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
         if on_kafka and item.get_closest_marker("penstock_only"):
             item.add_marker(pytest.mark.skip(reason="only Penstock does this"))
+    if files := order.together_by_mistake(items):
+        raise pytest.UsageError(f"give these a group in tests/support/order.py: {sorted(files)}")
+    if hasattr(config, "workerinput"):
+        seconds = config.workerinput[order.WORKER_INPUT]
+        places = order.longest_first([item.nodeid for item in items], seconds)
+        by_name = {nodeid: place for place, nodeid in enumerate(places)}
+        items.sort(key=lambda item: by_name[item.nodeid])
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -131,11 +105,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome: Any = yield
     report = outcome.get_result()
     if report.failed:
-        for value in getattr(item, "funcargs", {}).values():
-            value = list(value.nodes.values()) if isinstance(value, Cluster) else value
-            for broker in value if isinstance(value, list) else [value]:
-                if isinstance(broker, BrokerProcess):
-                    report.sections.append((f"log of {broker.KIND}", broker.log_tail()))
+        for path, kind in _node_logs(getattr(item, "funcargs", {})).items():
+            where = f"{path.parent.parent.name}/{path.parent.name}"
+            report.sections.append((f"log of {kind} in {where}", tail(path)))
+
+
+def _node_logs(fixtures: dict[str, Any]) -> dict[Path, str]:
+    """The logs of the brokers that a test was given, and of those it has started in its folder."""
+    found: dict[Path, str] = {}
+    for value in fixtures.values():
+        value = list(value.nodes.values()) if isinstance(value, Cluster) else value
+        for broker in value if isinstance(value, list) else [value]:
+            if isinstance(broker, BrokerProcess):
+                found[broker.log_path] = broker.KIND
+    own = fixtures.get("tmp_path")
+    if own is not None and own.is_dir():
+        for path in sorted(own.rglob(LOG_NAME))[:LOGS_MAX]:
+            found.setdefault(path, "a node")
+    return found
 
 
 def _make(kind: str, root: Path, settings: dict[str, str]) -> BrokerProcess:

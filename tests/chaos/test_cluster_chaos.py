@@ -6,6 +6,7 @@ The choice of faults comes from a seed, which a failure prints; `PENSTOCK_CHAOS_
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,14 @@ PLAIN, TRANSACTIONAL = Plan(writers=0, chains=0), Plan()
     ],
     ids=["the hard ones", "with a slow network", "with transactions"],
 )
-def test_chaos(tmp_path: Path, seconds: int, plan: Plan, faults: tuple[str, ...]) -> None:
+def test_chaos(
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+    seconds: int,
+    plan: Plan,
+    faults: tuple[str, ...],
+) -> None:
+    record_property("PENSTOCK_CHAOS_SEED", SEED)
     outcome = run(Options(seconds, SEED, faults, plan=plan), tmp_path)
     print(outcome.text)
     assert outcome.violations == [], f"PENSTOCK_CHAOS_SEED={SEED}\n{outcome.text}"

@@ -11,12 +11,13 @@ import random
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from support.helpers import QUIET, consumer, make_topic, take
+from support.helpers import NO_DUPLICATES, QUIET, consumer, make_topic, take
 from support.process import BrokerProcess
 
 SEED = int(os.environ.get("PENSTOCK_KILL_SEED", random.randrange(1 << 32)))
@@ -41,16 +42,15 @@ class Load(threading.Thread):
         self._client = Producer(
             {
                 "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
                 "acks": "all",
                 "compression.codec": codec,
                 "linger.ms": 3,
                 "batch.num.messages": 50,
-                "message.timeout.ms": 0,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "retry.backoff.ms": 20,
                 "queue.buffering.max.messages": 5000,
+                **NO_DUPLICATES,
                 **QUIET,
             }
         )
@@ -123,7 +123,10 @@ def check(loads: list[Load], stored: dict[int, list[tuple[int, bytes]]]) -> None
     [{}, {"segment.bytes": "1048576", "flush.messages": "100"}],
     ids=["page cache", "small segments, flushed"],
 )
-def test_kill_under_load(fresh_node: Any, config: dict[str, str]) -> None:
+def test_kill_under_load(
+    fresh_node: Any, config: dict[str, str], record_property: Callable[[str, object], None]
+) -> None:
+    record_property("PENSTOCK_KILL_SEED", SEED)
     print(f"PENSTOCK_KILL_SEED={SEED}")
     moments = random.Random(SEED)
     node: BrokerProcess = fresh_node()

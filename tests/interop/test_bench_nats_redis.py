@@ -24,6 +24,8 @@ from bench.peers.wire import PeerError
 from support.peer_wires import RECEIVE_BYTES, connections, cut, read, send
 from support.waiting import eventually
 
+pytestmark = pytest.mark.peers
+
 SIZE = 100
 GROUPS = 2
 PIECES = (1, 97, RECEIVE_BYTES)

@@ -51,6 +51,7 @@ def figures(found: dict[str, Any], workload: str, peer: str) -> dict[str, float]
     return result
 
 
+@pytest.mark.peers
 def test_penstock_alone_and_a_peer_that_is_missing(tmp_path: Path) -> None:
     only = (START, "idle for", PUBLISH, PUBLISH_SYNCED, COLD, FAN_OUT, PACED)
     nowhere = tmp_path / "no-jars"
@@ -71,6 +72,7 @@ def test_penstock_alone_and_a_peer_that_is_missing(tmp_path: Path) -> None:
     assert page == (tmp_path / "peers.md").read_text() + "\n"
 
 
+@pytest.mark.peers
 @pytest.mark.java
 def test_kafka_beside_it(tmp_path: Path) -> None:
     if reason := reference.missing():

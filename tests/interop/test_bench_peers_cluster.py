@@ -12,6 +12,7 @@ from bench.peers.cluster_nodes import MeasuredCluster, shares
 SECONDS = 0.1
 
 
+@pytest.mark.peers
 def test_a_round_gives_every_figure_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,8 @@ from bench.peers.wire import PeerError, Publisher
 
 from support.peer_wires import RECEIVE_BYTES, connections, cut, read, send
 
+pytestmark = pytest.mark.peers
+
 GROUPS = 2
 PIECES = (1, 13, RECEIVE_BYTES)
 SECONDS_MAX = 60.0

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from support.batches import heads
 from support.calls import fetch, find_topic
 from support.cluster import Cluster
+from support.helpers import NO_DUPLICATES
 from support.waiting import eventually
 
 TOPIC, PARTITIONS = "all-down", 6
@@ -26,7 +27,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def publish(cluster: Cluster, first: int) -> None:
     """`MESSAGES` more, evenly over the partitions; all must be acknowledged."""
     errors: list[object] = []
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, **NO_DUPLICATES})
     for number in range(first, first + MESSAGES):
         producer.produce(
             TOPIC,

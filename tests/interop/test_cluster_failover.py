@@ -23,7 +23,7 @@ from support.calls import fetch, find_topic
 from support.cluster import Cluster
 from support.groups import GROUP_SETTINGS, STRATEGIES, members, partitions_of, polled, settle
 from support.groups import Member as GroupMember
-from support.helpers import QUIET, produce_all, take
+from support.helpers import NO_DUPLICATES, QUIET, produce_all, take
 from support.waiting import eventually
 from support.writers import WRITERS, Writer
 
@@ -203,7 +203,7 @@ def coordinator_of(cluster: Cluster, group: str) -> int:
 def test_a_group_survives_its_coordinator(cluster: Cluster, name: str, strategy: str) -> None:
     cluster.make_topic(name, 4)
     group = f"g-{name}"
-    client = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", **QUIET})
+    client = Producer({"bootstrap.servers": cluster.bootstrap, **NO_DUPLICATES, **QUIET})
     with members() as joined:
         for _ in range(2):
             joined.append(GroupMember(cluster, group, [name], STRATEGIES[strategy]))

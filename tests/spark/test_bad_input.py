@@ -26,12 +26,12 @@ from support.process import BrokerProcess
 from support.spark_sink import values
 from support.spark_source import (
     ENDS_S_MAX,
-    LATE_WORKER,
     STARTS_MAX,
     Streams,
     fill_numbers,
     run_to_end,
     stream,
+    was_late,
 )
 from support.waiting import eventually
 
@@ -205,11 +205,11 @@ def _ended_well(query: StreamingQuery) -> bool:
     try:
         ended = query.awaitTermination(ENDS_S_MAX)
     except StreamingQueryException as e:
-        said = str(e)
+        said = e
     else:
         assert ended, "the query neither ended nor failed"
         return True
-    assert "penstock.spark.errors." in said or LATE_WORKER in said
+    assert "penstock.spark.errors." in str(said) or was_late(said)
     return False
 
 

@@ -21,6 +21,7 @@ from typing import Self
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
+LOG_NAME = "node.log"
 LOG_TAIL_BYTES = 6_000
 
 # Below the range from which the kernel takes outgoing ports: while a killed node is down, no
@@ -59,6 +60,13 @@ def _free(firsts: range, count: int) -> int:
     raise RuntimeError(f"no free port between {firsts.start} and {firsts.stop - 1}")
 
 
+def tail(path: Path) -> str:
+    """The end of a log file; nothing if there is none."""
+    if not path.exists():
+        return ""
+    return path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+
+
 class BrokerProcess:
     """One broker on 127.0.0.1; subclasses give `command` and `is_ready`."""
 
@@ -68,7 +76,7 @@ class BrokerProcess:
     def __init__(self, root: Path, settings: Mapping[str, str] | None = None) -> None:
         self.root = root
         self.data_dir = root / "data"
-        self.log_path = root / "node.log"
+        self.log_path = root / LOG_NAME
         self.out_path = root / "node.out"
         self.settings = dict(settings or {})
         self.host = "127.0.0.1"
@@ -192,9 +200,7 @@ class BrokerProcess:
 
     def log_tail(self) -> str:
         """The end of what all starts have written to stderr."""
-        if not self.log_path.exists():
-            return ""
-        return self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return tail(self.log_path)
 
     def rss_bytes(self) -> int:
         """Resident memory of the process."""

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 
 from .helpers import produce_all, producer
 from .spark_sink import committed
-from .spark_source import LATE_WORKER, STARTS_MAX, Brokers
+from .spark_source import STARTS_MAX, Brokers, was_late
 from .waiting import eventually
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(spark: SparkSession, node: Brokers, pipeline: Pipeline, **settings: Any)
         try:
             spark.streams.awaitAnyTermination(1)
         except StreamingQueryException as e:
-            if LATE_WORKER not in str(e) or not left:
+            if not left or not was_late(e):
                 raise
         else:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -74,9 +75,20 @@ def run_to_end(start: Callable[[], StreamingQuery], seconds: float = ENDS_S_MAX)
             assert query.awaitTermination(seconds), "the query did not end"
             break
         except StreamingQueryException as e:
-            if LATE_WORKER not in str(e) or number == STARTS_MAX:
+            if number == STARTS_MAX or not was_late(e):
                 raise
     return query
+
+
+def was_late(error: Exception) -> bool:
+    """Whether a query failed since a Python process of Spark's was late; shown among the warnings.
+
+    So no such query is started again without a word.
+    """
+    if LATE_WORKER not in str(error):
+        return False
+    warnings.warn("a Python process of Spark's was late: started again", stacklevel=3)
+    return True
 
 
 class Sunk:

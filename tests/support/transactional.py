@@ -193,13 +193,16 @@ class Confluent:
 class KafkaPythonWriter:
     def __init__(self, client: kafka.KafkaProducer) -> None:
         self.client = client
+        self._sent: list[Any] = []
         client.init_transactions()
 
     def begin(self) -> None:
+        self._sent.clear()
         self.client.begin_transaction()
 
     def send(self, topic: str, value: str, partition: int = 0, key: str | None = None) -> None:
-        self.client.send(topic, value.encode(), key and key.encode(), partition=partition)
+        sent = self.client.send(topic, value.encode(), key and key.encode(), partition=partition)
+        self._sent.append(sent)
 
     def flush(self) -> None:
         self.client.flush(CALL_SECONDS_MAX)
@@ -213,7 +216,15 @@ class KafkaPythonWriter:
         self.client.send_offsets_to_transaction(offsets, reader.client.group_metadata())
 
     def commit(self) -> None:
-        self.client.commit_transaction()
+        try:
+            self.client.commit_transaction()
+        except kafka.errors.KafkaError as error:
+            # When a message was refused before this, the client asks for a new epoch, and says only
+            # that it cannot commit meanwhile: what the broker said is with the message.
+            for sent in self._sent:
+                if sent.failed():
+                    raise sent.exception from error
+            raise
 
     def abort(self) -> None:
         self.client.abort_transaction()

@@ -1,8 +1,9 @@
 """Idempotent producers of four client libraries that write at a steady rate and note every answer.
 
 They keep their libraries' own patience (time-outs, pauses, how often metadata is asked for), so
-that what is seen is what a user would see; only confluent-kafka can be told otherwise. Times are
-those of `time.time()`, which another process can read too.
+that what is seen is what a user would see; only confluent-kafka never gives up a message, since
+duplicates are counted (`NO_DUPLICATES`). Times are those of `time.time()`, which another process
+can read too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
-from .helpers import QUIET
+from .helpers import NO_DUPLICATES, QUIET
 from .reference import java_command
 
 STOP_SECONDS_MAX = 60.0
@@ -94,8 +95,8 @@ class ConfluentWriter(Writer):
         client = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
-                "enable.idempotence": True,
                 "linger.ms": 2,
+                **NO_DUPLICATES,
                 **QUIET,
             }
         )

@@ -66,6 +66,7 @@ class Worker:
                 "bootstrap.servers": job.bootstrap,
                 "transactional.id": job.name,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                # A message that is given up aborts its transaction: what is sent again counts once.
                 "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "request.timeout.ms": 3_000,
                 "linger.ms": 2,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from support.helpers import QUIET
+from support.helpers import NO_DUPLICATES, QUIET
 
 from .history import (
     Acked,
@@ -121,12 +121,11 @@ class ProducerClient(Client):
         self._client = Producer(
             {
                 "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 2,
-                "message.timeout.ms": 0,
                 "request.timeout.ms": 3_000,
                 "queue.buffering.max.messages": UNANSWERED_MAX,
+                **NO_DUPLICATES,
                 **IMPATIENT,
             }
         )

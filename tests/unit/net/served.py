@@ -23,6 +23,8 @@ PRODUCE, FETCH = 0, 1
 WAIT_SECONDS_MAX = 20.0
 TEST_SECONDS_MAX = 60.0 + float(os.environ.get("FUZZ_SECONDS", "0"))
 QUIET_SECONDS = 0.05  # how long nothing must happen before it counts as not happening
+LOOK_SECONDS = 0.005
+QUIET_LOOKS = 10
 
 _HEAD = struct.Struct(">hhi")
 
@@ -46,12 +48,15 @@ async def until(check: Callable[[], Any], seconds: float = WAIT_SECONDS_MAX) -> 
 
 
 async def settled(value: Callable[[], Any]) -> Any:
-    """The value once it has not changed for QUIET_SECONDS."""
-    seen, since = value(), time.monotonic()
-    while time.monotonic() - since < QUIET_SECONDS:
-        await asyncio.sleep(0.005)
-        if value() != seen:
-            seen, since = value(), time.monotonic()
+    """The value once it has not changed in QUIET_LOOKS turns of the loop that is tested.
+
+    Turns, not time: a machine that is busy elsewhere lets time pass in which nothing can happen.
+    """
+    seen, looks = value(), 0
+    while looks < QUIET_LOOKS:
+        await asyncio.sleep(LOOK_SECONDS)
+        looks = looks + 1 if value() == seen else 0
+        seen = value()
     return seen
 
 

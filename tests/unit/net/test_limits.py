@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from penstock.net import connection, server
 from penstock.net.connection import WAITING_REQUESTS_MAX, WRITE_BUFFER_HIGH_BYTES
-from unit.net.served import PRODUCE, frame, run, served, settled, until
+from unit.net.served import PRODUCE, Served, frame, run, served, settled, until
 
 MIB = 1 << 20
 
@@ -130,29 +131,63 @@ def test_thousands_of_connects_and_disconnects_leave_nothing() -> None:
     run(test)
 
 
-IDLE_MS = 200
+IDLE_MS = 600_000  # much longer than a test takes: only the test's clock gets there
+NS_PER_MS = 1_000_000
 
 
-def test_an_idle_connection_is_closed() -> None:
+class Clock:
+    """The clock by which connections are idle; the test puts it on."""
+
+    def __init__(self) -> None:
+        self._ahead_ns = 0
+
+    def __call__(self) -> int:
+        return time.monotonic_ns() + self._ahead_ns
+
+    def pass_ms(self, milliseconds: int) -> None:
+        self._ahead_ns += milliseconds * NS_PER_MS
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Such a clock for listeners of this test, which look at it often."""
+    clock = Clock()
+    monkeypatch.setattr(server, "monotonic_ns", clock)
+    monkeypatch.setattr(connection, "monotonic_ns", clock)
+    monkeypatch.setattr(server, "IDLE_SWEEP_SECONDS_MAX", 0.01)
+    return clock
+
+
+async def swept(net: Served, times: int = 3) -> None:
+    """Returns when the listener has looked for idle connections so many times more."""
+    for _ in range(times):
+        before = net.server._sweeper
+        await until(lambda before=before: net.server._sweeper is not before)  # type: ignore[misc]
+
+
+def test_an_idle_connection_is_closed(clock: Clock) -> None:
     async def test() -> None:
         async with served(idle_ms_max=IDLE_MS) as net:
             quiet, half, busy = [await net.client() for _ in range(3)]
             await half.send(frame(1, body=b"never whole")[:10])
-            loop = asyncio.get_running_loop()
-            end = loop.time() + 3 * IDLE_MS / 1000
-            while loop.time() < end:
-                await busy.send(frame(2))
-                assert await busy.receive() == (2, b"")
-                await asyncio.sleep(0.02)
+            await until(lambda: net.used)
+            clock.pass_ms(IDLE_MS * 2 // 3)
+            await swept(net)
+            assert len(net.server.connections) == 3
+            await busy.send(frame(2))
+            assert await busy.receive() == (2, b"")
+            clock.pass_ms(IDLE_MS * 2 // 3)
             assert await quiet.is_closed()
             assert await half.is_closed()
+            await busy.send(frame(3))
+            assert await busy.receive() == (3, b"")
             assert net.server.refused_total == {"idle": 2}
             assert net.used == 0
 
     run(test)
 
 
-def test_a_client_that_does_not_read_is_idle_one_that_waits_for_us_is_not() -> None:
+def test_a_client_that_does_not_read_is_idle_one_that_waits_for_us_is_not(clock: Clock) -> None:
     async def test() -> None:
         async with served(idle_ms_max=IDLE_MS, send_buffer_bytes=64 * 1024) as net:
             net.script.at_once = False
@@ -163,6 +198,7 @@ def test_a_client_that_does_not_read_is_idle_one_that_waits_for_us_is_not() -> N
             await until(lambda: len(net.script.exchanges) == 2)
             net.script.body = lambda _: bytes(16 * MIB)
             net.script.finish(2)
+            clock.pass_ms(2 * IDLE_MS)
             await until(lambda: net.server.refused_total["idle"] == 1)
             await until(lambda: len(net.server.connections) == 1)  # a turn after its count
             net.script.body = lambda _: b""
@@ -172,21 +208,24 @@ def test_a_client_that_does_not_read_is_idle_one_that_waits_for_us_is_not() -> N
     run(test)
 
 
-def test_idle_time_begins_with_the_answer() -> None:
+def test_idle_time_begins_with_the_answer(clock: Clock) -> None:
     """A long poll that has just been answered is not idle: the client gets its time to go on."""
 
     async def test() -> None:
-        async with served(idle_ms_max=2 * IDLE_MS) as net:
+        async with served(idle_ms_max=IDLE_MS) as net:
             net.script.at_once = False
             client = await net.client()
             await client.send(frame(1))
             await until(lambda: net.script.exchanges)
-            await asyncio.sleep(3 * IDLE_MS / 1000)
-            answered = time.monotonic()
+            clock.pass_ms(3 * IDLE_MS)
+            await swept(net)
             net.script.finish(1)
             assert await client.receive() == (1, b"")
+            clock.pass_ms(IDLE_MS * 2 // 3)
+            await swept(net)
+            assert len(net.server.connections) == 1
+            clock.pass_ms(IDLE_MS * 2 // 3)
             assert await client.is_closed()
-            assert time.monotonic() - answered > 1.9 * IDLE_MS / 1000
 
     run(test)
 

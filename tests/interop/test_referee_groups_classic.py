@@ -1,4 +1,5 @@
-"""Plays `kafka_agrees.txt` to Apache Kafka and to a group of ours: the answers must be the same.
+"""Plays `kafka_agrees.txt` of tests/scenario/groups_classic to Apache Kafka and to a group of ours:
+the answers must be the same.
 
 Member ids are numbered in the order in which they are seen, and the members that a leader is shown
 are sorted: Kafka keeps them in no order.
@@ -30,7 +31,8 @@ from support.process import BrokerProcess
 from support.raw import RawClient
 from support.reference import KafkaProcess
 
-FILE = Path(__file__).parent / "kafka_agrees.txt"
+SCENARIOS = Path(__file__).parents[1] / "scenario" / "groups_classic"
+FILE = SCENARIOS / "kafka_agrees.txt"
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",

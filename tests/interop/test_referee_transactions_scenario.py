@@ -1,5 +1,5 @@
-"""Plays `kafka_agrees*.txt` to Apache Kafka and to a shard of ours: the answers must be the same,
-and so must the transaction log be.
+"""Plays `kafka_agrees*.txt` of tests/scenario/transactions to Apache Kafka and to a shard of ours:
+the answers must be the same, and so must the transaction log be.
 
 Producer ids are numbered in the order in which they are seen. Kafka aborts what takes too long and
 writes its markers by itself, so where the scenario waits or has them written, Kafka is waited for.
@@ -33,7 +33,7 @@ from support.reference import KafkaProcess
 from support.waiting import eventually
 from unit.coordinator.transaction.rig import FIRST_PRODUCER_ID, TIMEOUT_MS
 
-HERE = Path(__file__).parent
+SCENARIOS = Path(__file__).parents[1] / "scenario" / "transactions"
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
@@ -205,7 +205,7 @@ def _features(client: RawClient) -> list[str]:
 
 
 def _sections(file: str) -> list[list[str]]:
-    sections = re.split(r"(?m)^---.*$", (HERE / file).read_text(encoding="utf-8"))
+    sections = re.split(r"(?m)^---.*$", (SCENARIOS / file).read_text(encoding="utf-8"))
     return [[line for line in part.splitlines() if line.startswith("t=")] for part in sections]
 
 
@@ -230,7 +230,7 @@ def test_apache_kafka_answers_and_writes_the_same(kafka: tuple[RawClient, KafkaP
         assert found == expected
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_apache_kafka_uses_up_epochs_in_the_same_way(
     kafka: tuple[RawClient, KafkaProcess],
 ) -> None:
