@@ -31,6 +31,8 @@ from .wire import REQUEST_TIMEOUT_S, Leader, Wire, pause
 
 RETRY_S = 0.1
 IN_FLIGHT_MAX = 5
+KEYS = 6
+EARLIEST, LATEST = -2, -1
 NEVER_FOR_IDEMPOTENT = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -108,11 +110,16 @@ class Producer:
         size = self.rng.choice((0, 10, 100, 1000))
         return text + b"x" * self.rng.randint(0, size)
 
-    def _batch(self) -> Batch:
-        values = [self._value() for _ in range(self.rng.randint(1, 4))]
+    def _records(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values of the next batch."""
         key = b"k" if self.idempotent else None
+        return [(key, self._value()) for _ in range(self.rng.randint(1, 4))]
+
+    def _batch(self) -> Batch:
         now_ms = EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
-        records = [Record(i, now_ms, key, value) for i, value in enumerate(values)]
+        records = [Record(i, now_ms, *said) for i, said in enumerate(self._records())]
+        history = self.history.of(self.topic, self.partition)
+        values = [history.text_of(record) for record in records]
         sequence, self._sequence = self._sequence, self._sequence + len(values)
         how = {}
         if self.idempotent:
@@ -183,6 +190,20 @@ class Producer:
         return False
 
 
+class KeyedProducer(Producer):
+    """Writes a few keys again and again, and deletes them now and then."""
+
+    def _records(self) -> list[tuple[bytes | None, bytes | None]]:
+        rng = self.rng
+        return [
+            (f"{self.wire.name}.{rng.randrange(KEYS)}".encode(), self._value_or_none())
+            for _ in range(rng.randint(1, 4))
+        ]
+
+    def _value_or_none(self) -> bytes | None:
+        return None if self.rng.random() < 0.15 else self._value()
+
+
 class Consumer:
     """Reads one partition."""
 
@@ -219,7 +240,7 @@ class Consumer:
             leader = await self.wire.leader_of(self.topic, self.partition)
             if leader is None:
                 return False
-            floor = self.history.watermark(self.topic, self.partition, leader.epoch)
+            known = self._known(leader)
             answer = await self.wire.call_node(leader.node_id, self._request(leader, max_wait_ms))
         except PeerError:
             self.wire.forget(self.topic, self.partition)
@@ -227,7 +248,32 @@ class Consumer:
         if answer.error_code or not answer.responses:
             self.wire.forget(self.topic, self.partition)
             return False
-        return self._took(answer.responses[0].partitions[0], leader, floor)
+        part = answer.responses[0].partitions[0]
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return await self._begin_anew(part, leader)
+        return self._took(part, leader, known)
+
+    def _known(self, leader: Leader) -> tuple[int, int]:
+        """What a leader has told of its high watermark and log start before it is asked again."""
+        place = self.topic, self.partition, leader.epoch
+        return self.history.watermark(*place), self.history.log_start(*place)
+
+    async def _begin_anew(self, answer: Any, leader: Leader) -> bool:
+        """What was to be read next may have gone; never what is not there yet."""
+        start = await self.listed_offset(EARLIEST)
+        now = self.wire.leaders.get((self.topic, self.partition))
+        if start is None or now is None or now.epoch != leader.epoch:
+            return False
+        holds(
+            start > self.offset,
+            f"{self.topic}-{self.partition}: {self.wire.name} read up to {self.offset}, and "
+            f"node {leader.node_id} (epoch {leader.epoch}) does not have it: its high "
+            f"watermark is {answer.high_watermark}, was {self.high_watermark}",
+        )
+        self.trace.event(f"{self.wire.name} goes from {self.offset} to log start {start}")
+        self.history.of(self.topic, self.partition).told_start(leader.epoch, start)
+        self.offset = start
+        return True
 
     def _request(self, leader: Leader, max_wait_ms: int) -> FetchRequest:
         partition = FetchPartition(
@@ -243,21 +289,15 @@ class Consumer:
             topics=[FetchTopic(topic_id=self.wire.topic_ids[self.topic], partitions=[partition])],
         )
 
-    def _took(self, answer: Any, leader: Leader, floor: int) -> bool:
+    def _took(self, answer: Any, leader: Leader, known: tuple[int, int]) -> bool:
         code = ErrorCode(answer.error_code)
         if code != ErrorCode.NONE:
             self.trace.event(f"{self.wire.name} fetch {code.name}")
-            holds(
-                code != ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic}-{self.partition}: {self.wire.name} read up to {self.offset}, and "
-                f"node {leader.node_id} (epoch {leader.epoch}) does not have it: its high "
-                f"watermark is {answer.high_watermark}, was {self.high_watermark}",
-            )
             self.wire.forget(self.topic, self.partition)
             return False
-        self.history.told_watermark(
-            self.topic, self.partition, leader.epoch, answer.high_watermark, floor
-        )
+        place, watermark = (self.topic, self.partition, leader.epoch), answer.high_watermark
+        self.history.told_watermark(*place, watermark, known[0])
+        self.history.told_log_start(*place, answer.log_start_offset, known[1], watermark)
         self.high_watermark = answer.high_watermark
         who = f"{self.wire.name} from n{leader.node_id} in epoch {leader.epoch}"
         after = self.history.read(self.topic, self.partition, answer.records or b"", who)
@@ -271,14 +311,16 @@ class Consumer:
         self.trace.event(f"{self.wire.name} read to {self.offset}, hw {answer.high_watermark}")
         return True
 
-    async def end_offset(self) -> int | None:
-        """The partition's end as ListOffsets tells it; None while nobody does."""
+    async def listed_offset(self, timestamp: int) -> int | None:
+        """`EARLIEST` or `LATEST` as ListOffsets tells it; None while nobody does."""
         try:
             leader = await self.wire.leader_of(self.topic, self.partition)
             if leader is None:
                 return None
             wanted = ListOffsetsPartition(
-                partition_index=self.partition, current_leader_epoch=leader.epoch, timestamp=-1
+                partition_index=self.partition,
+                current_leader_epoch=leader.epoch,
+                timestamp=timestamp,
             )
             request = ListOffsetsRequest(
                 replica_id=-1, topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])]
