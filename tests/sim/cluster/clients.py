@@ -174,6 +174,7 @@ class Producer:
         code = ErrorCode(answer.error_code)
         who = f"{self.wire.name} by n{leader.node_id} in epoch {leader.epoch}"
         self.trace.event(f"{who} produce {batch.sequence} {code.name} {answer.base_offset}")
+        self.trace.paths.answered(code.name)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             if self.idempotent and answer.base_offset >= 0:
                 self.history.acknowledge(
@@ -243,15 +244,30 @@ class Consumer:
             known = self._known(leader)
             answer = await self.wire.call_node(leader.node_id, self._request(leader, max_wait_ms))
         except PeerError:
-            self.wire.forget(self.topic, self.partition)
+            self._lost()
             return False
-        if answer.error_code or not answer.responses:
-            self.wire.forget(self.topic, self.partition)
+        if answer.error_code:
+            self.trace.paths.answered(ErrorCode(answer.error_code).name)
+            self._lost()
             return False
+        self._answered(answer)
+        if not answer.responses:
+            return self._no_news()
         part = answer.responses[0].partitions[0]
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return await self._begin_anew(part, leader)
         return self._took(part, leader, known)
+
+    def _lost(self) -> None:
+        """A fetch was answered with nothing, or not at all."""
+        self.wire.forget(self.topic, self.partition)
+
+    def _answered(self, answer: Any) -> None:
+        """Sessions go on from here."""
+
+    def _no_news(self) -> bool:
+        self._lost()
+        return False
 
     def _known(self, leader: Leader) -> tuple[int, int]:
         """What a leader has told of its high watermark and log start before it is asked again."""
@@ -270,6 +286,7 @@ class Consumer:
             f"node {leader.node_id} (epoch {leader.epoch}) does not have it: its high "
             f"watermark is {answer.high_watermark}, was {self.high_watermark}",
         )
+        self.trace.paths.answered("OFFSET_OUT_OF_RANGE")
         self.trace.event(f"{self.wire.name} goes from {self.offset} to log start {start}")
         self.history.of(self.topic, self.partition).told_start(leader.epoch, start)
         self.offset = start
@@ -293,6 +310,7 @@ class Consumer:
         code = ErrorCode(answer.error_code)
         if code != ErrorCode.NONE:
             self.trace.event(f"{self.wire.name} fetch {code.name}")
+            self.trace.paths.answered(code.name)
             self.wire.forget(self.topic, self.partition)
             return False
         place, watermark = (self.topic, self.partition, leader.epoch), answer.high_watermark
@@ -333,3 +351,40 @@ class Consumer:
             self.wire.forget(self.topic, self.partition)
             return None
         return int(answer.offset)
+
+
+class SessionConsumer(Consumer):
+    """Reads one partition in a fetch session: names it only when it wants something else of it."""
+
+    _node = -1
+    _session_id = 0
+    _session_epoch = 0
+    _named: tuple[int, int] | None = None
+    """The offset and the leader epoch that the session knows."""
+
+    def _request(self, leader: Leader, max_wait_ms: int) -> FetchRequest:
+        request = super()._request(leader, max_wait_ms)
+        if leader.node_id != self._node:
+            self._begin_session(leader.node_id)
+        request.session_id, request.session_epoch = self._session_id, self._session_epoch
+        wanted = self.offset, leader.epoch
+        if self._session_id and wanted == self._named:
+            request.topics = []
+        self._named = wanted
+        return request
+
+    def _begin_session(self, node_id: int) -> None:
+        self._node, self._session_id, self._session_epoch, self._named = node_id, 0, 0, None
+
+    def _lost(self) -> None:
+        super()._lost()
+        self._begin_session(-1)
+
+    def _answered(self, answer: Any) -> None:
+        if answer.session_id:
+            self.trace.paths.reach("fetch session")
+            self._session_id = answer.session_id
+            self._session_epoch += 1
+
+    def _no_news(self) -> bool:
+        return True

@@ -26,7 +26,6 @@ from .disk import Disk
 from .loop import PROCESS, Process, SimLoop
 from .network import Network
 from .patches import install
-from .paths import Paths
 from .trace import Trace
 
 PORT = 9092
@@ -40,7 +39,7 @@ class World:
         self.seed = seed
         self.loop = SimLoop(self.random("loop"))
         self.trace = Trace(self.loop.time)
-        self.paths = Paths()
+        self.paths = self.trace.paths
         self.network = Network(self.loop, self.random("network"), self.trace)
         self.loop.network = self.network
         self.disks: list[Disk] = []
@@ -112,7 +111,7 @@ class Machine:
         self.id = node_id
         self.name = f"n{node_id}"
         root = os.path.join(world.root, self.name)
-        self.disk = Disk(self.name, root, world.random(f"disk{node_id}"), world.trace, world.paths)
+        self.disk = Disk(self.name, root, world.random(f"disk{node_id}"), world.trace)
         self.disk.beside = lambda: world.loop.working
         self.disk.now_ns = lambda: self.clock.now_ms() * 1_000_000
         world.disks.append(self.disk)

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .paths import Paths
 from .trace import Trace
 
 SECTOR_BYTES = 512
@@ -64,11 +63,9 @@ class Change:
 class Disk:
     """What one machine keeps under `root`; open descriptors belong to its one process."""
 
-    def __init__(
-        self, machine: str, root: str, rng: random.Random, trace: Trace, paths: Paths
-    ) -> None:
+    def __init__(self, machine: str, root: str, rng: random.Random, trace: Trace) -> None:
         self.machine = machine
-        self.paths = paths
+        self.paths = trace.paths
         self.beside: Callable[[], bool] = lambda: False
         """Whether another thread than the loop's is at work."""
         self.root = root

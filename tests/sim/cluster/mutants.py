@@ -13,6 +13,7 @@ from typing import Any
 from .txn_mutants import TXN_MUTANTS
 
 LATE_S = 0.3
+AGE_MS_MAX = 60_000
 
 
 def no_fsync() -> None:
@@ -141,27 +142,9 @@ def compaction_drops_the_last() -> None:
     def add(self: Any, header: Any, batch: bytes) -> bool:
         added = original(self, header, batch)
         for key, offset in self.offsets.items():
-            if offset % 7 == 0:
+            if offset % 3 == 0:
                 self.offsets[key] = offset + 1
         return added
-
-    original = OffsetMap.add
-    OffsetMap.add = add  # type: ignore[method-assign]
-
-
-def deleted_keys_come_back() -> None:
-    """Compaction drops a key's deletion before it has dropped what that deletes."""
-    from penstock.log.cleaner_filter import OffsetMap
-
-    def add(self: Any, header: Any, batch: bytes) -> bool:
-        keep = {r.key: self.offsets.get(r.key) for r in read_records(batch) if r.value is None}
-        added = original(self, header, batch)
-        for key, before in keep.items():
-            if added and before is not None:
-                self.offsets[key] = before
-        return added
-
-    from penstock.wire.records import read_records
 
     original = OffsetMap.add
     OffsetMap.add = add  # type: ignore[method-assign]
@@ -171,16 +154,23 @@ def retention_takes_too_much() -> None:
     """Retention by size takes one segment more than it may."""
     from penstock.log import retention
 
-    too_big = retention._too_big
-    retention._too_big = lambda log: min(too_big(log) + 1, len(log.segments) - 1)
+    def too_big(log: Any) -> int:
+        doomed = original(log)
+        return min(doomed + 1, len(log.segments) - 1) if doomed else 0
+
+    original = retention._too_big
+    retention._too_big = too_big
 
 
 def retention_takes_the_uncommitted() -> None:
-    """Retention does not stop at the high watermark."""
+    """Retention by age takes everything but the active segment, committed or not."""
     from penstock.log import retention
 
+    def too_old(log: Any, now_ms: int) -> int:
+        return len(log.segments) - 1 if 0 <= log.config.retention_ms <= AGE_MS_MAX else 0
+
     retention._committed = lambda log: len(log.segments)
-    retention._too_old = lambda log, now_ms: len(log.segments)
+    retention._too_old = too_old
 
 
 MUTANTS: dict[str, Callable[[], Any]] = {
@@ -195,7 +185,6 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "failed-writes-are-overlooked": failed_writes_are_overlooked,
     "regions-from-the-start": regions_from_the_start,
     "compaction-drops-the-last": compaction_drops_the_last,
-    "deleted-keys-come-back": deleted_keys_come_back,
     "retention-takes-too-much": retention_takes_too_much,
     "retention-takes-the-uncommitted": retention_takes_the_uncommitted,
     **TXN_MUTANTS,
@@ -203,6 +192,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
 FOUND_FROM = {
     "no-fsync": (1, 0),
     "forgetful-sequences": (1, 0),
+    "failed-writes-are-overlooked": (1, 0),
 }
 """How many nodes it takes (3), and a seed that found it soon when it was chosen (0); others may."""
 FOUND_WITHIN_SEEDS = 60

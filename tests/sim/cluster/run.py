@@ -23,7 +23,7 @@ from penstock.wire.messages.create_topics import (
 
 from .admin import Admin
 from .checks import CompactedHistory, History, RetainedHistory, Violation, holds
-from .clients import LATEST, Consumer, KeyedProducer, Producer
+from .clients import LATEST, Consumer, KeyedProducer, Producer, SessionConsumer
 from .cluster import PORT, World
 from .faults import Faults
 from .groups import (
@@ -274,12 +274,12 @@ class Run:
             for i in range(2 - partition):
                 self._make_producer(f"p{partition}{i}", TOPIC, partition)
         self._make_producer("l0", TOPIC, 0, idempotent=False)
-        for partition in range(PARTITIONS):
-            self._make_consumer(f"c{partition}0", TOPIC, partition)
+        self._make_consumer("c00", TOPIC, 0)
         self._make_consumer("c01", TOPIC, 0).again = 0.05
+        self._make_consumer("c10", TOPIC, 1, SessionConsumer)
         for topic, kind in ((COMPACTED, KeyedProducer), (RETAINED, Producer)):
             self._make_producer(f"p{topic}", topic, 0, kind)
-            self._make_consumer(f"c{topic}", topic, 0).again = 0.05
+            self._make_consumer(f"c{topic}", topic, 0, SessionConsumer).again = 0.05
         if self.rng.random() < 0.5:
             self._make_members()
         pause_s = self.rng.choice((0.1, 0.3, 1.0))
@@ -305,10 +305,12 @@ class Run:
             kind(wire, self.history, world.trace, rng, topic, partition, idempotent=idempotent)
         )
 
-    def _make_consumer(self, name: str, topic: str, partition: int) -> Consumer:
+    def _make_consumer(
+        self, name: str, topic: str, partition: int, kind: type[Consumer] = Consumer
+    ) -> Consumer:
         world = self.world
         wire, rng = self._wire(name), world.random(name)
-        consumer = Consumer(wire, self.history, world.trace, rng, topic, partition)
+        consumer = kind(wire, self.history, world.trace, rng, topic, partition)
         self.consumers.append(consumer)
         return consumer
 

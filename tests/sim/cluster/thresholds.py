@@ -32,6 +32,7 @@ LIMITS = (
     Limit("penstock.log", "RECENT_CHECKS_MAX", (1, 5, 0)),
     Limit("penstock.log", "JOIN_BYTES_PER_BUFFER_MAX", (1, 200, 0)),
     Limit("penstock.log", "IOV_MAX", (1, 3, 0)),
+    Limit("penstock.log", "WRITE_RETRY_PAUSE_MS", (50, 0)),
     Limit("penstock.log", "READ_AHEAD_BYTES", (100, 5_000, 0)),
     Limit("penstock.log", "SCAN_CHUNK_BYTES", (128, 1_000, 0)),
     Limit("penstock.log", "RECOVERY_CHUNK_BYTES", (1, 500, 0)),
