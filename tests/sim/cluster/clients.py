@@ -191,6 +191,43 @@ class Producer:
         return False
 
 
+class ScatteringProducer(Producer):
+    """Writes to several partitions over one connection to each leader, and is promised nothing."""
+
+    partitions = 2
+
+    async def _send_all(self) -> bool:
+        calls = []
+        for batch in self._unacknowledged:
+            self.partition = self.rng.randrange(self.partitions)
+            try:
+                leader = await self.wire.leader_of(self.topic, self.partition)
+                if leader is None:
+                    return False
+                connection = await self.wire.connection(leader.node_id)
+            except PeerError:
+                self.wire.forget(self.topic, self.partition)
+                return False
+            calls.append((connection, self.partition, self._request(batch)))
+        sent = [
+            connection.send(request, None, REQUEST_TIMEOUT_S) for connection, _, request in calls
+        ]
+        answers = await asyncio.gather(*sent, return_exceptions=True)
+        for (_, partition, _), answer in zip(calls, answers, strict=True):
+            if isinstance(answer, PeerError):
+                self.wire.forget(self.topic, partition)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+                self.trace.paths.answered(code.name)
+                if code != ErrorCode.NONE:
+                    self.wire.forget(self.topic, partition)
+                self.sent += code == ErrorCode.NONE
+        self._unacknowledged.clear()
+        return True
+
+
 class KeyedProducer(Producer):
     """Writes a few keys again and again, and deletes them now and then."""
 

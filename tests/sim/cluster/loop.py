@@ -79,6 +79,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._busy_until: dict[Any, float] = {}
         self._works: dict[Work, None] = {}
         """What threads were given and have not done yet, in that order."""
+        self.waits = 0
+        """How often somebody on the loop has waited for a thread."""
         self.working = False
         """Whether what runs now is the work of a thread."""
         self.network: Network | None = None
@@ -216,6 +218,7 @@ class SimLoop(asyncio.BaseEventLoop):
         Other processes stand still meanwhile, which they would not; time does, too.
         """
         me = PROCESS.get(None)
+        self.waits += 1
         for work in [work for work in self._works if work.process is me]:
             if condition():
                 return

@@ -66,8 +66,6 @@ EVERYWHERE = {
     "region sent",
     "segment recovered",
     "segment rolled",
-    "written beside",
-    "writes lost with the power",
 }
 NOT_TRANSACTIONAL = {
     "answered OFFSET_OUT_OF_RANGE",
@@ -78,8 +76,10 @@ NOT_TRANSACTIONAL = {
     "fetch session",
     "segment deleted by retention",
     "segment replaced",
+    "writes lost with the power",
+    "written beside",
 }
-"""A transactional run checks whole logs."""
+"""A transactional run checks whole logs, and few of its clients write at the same time."""
 CLUSTER = {
     "answered NOT_LEADER_OR_FOLLOWER",
     "cold read",
@@ -102,6 +102,7 @@ SELDOM = {
     "log emptied",
     "metadata snapshot sent",
     "segment cut off",
+    "thread waited for",
     "unfinished cleaning removed",
     "write beside failed",
 }

@@ -23,7 +23,7 @@ from penstock.wire.messages.create_topics import (
 
 from .admin import Admin
 from .checks import CompactedHistory, History, RetainedHistory, Violation, holds
-from .clients import LATEST, Consumer, KeyedProducer, Producer, SessionConsumer
+from .clients import LATEST, Consumer, KeyedProducer, Producer, ScatteringProducer, SessionConsumer
 from .cluster import PORT, World
 from .faults import Faults
 from .groups import (
@@ -108,6 +108,8 @@ class Run:
             failure = f"{e!r}\n{traceback.format_exc()}"
         world = self.world
         world.close()
+        if world.loop.waits:
+            world.paths.counts["thread waited for"] += world.loop.waits
         return Result(
             seed=world.seed,
             digest=world.trace.digest,
@@ -273,7 +275,7 @@ class Run:
         for partition in range(PARTITIONS):
             for i in range(2 - partition):
                 self._make_producer(f"p{partition}{i}", TOPIC, partition)
-        self._make_producer("l0", TOPIC, 0, idempotent=False)
+        self._make_producer("l0", TOPIC, 0, ScatteringProducer, idempotent=False)
         self._make_consumer("c00", TOPIC, 0)
         self._make_consumer("c01", TOPIC, 0).again = 0.05
         self._make_consumer("c10", TOPIC, 1, SessionConsumer)

@@ -22,7 +22,8 @@ class SimFuture(Future[Any]):
         self._sim_loop = loop
 
     def result(self, timeout: float | None = None) -> Any:
-        self._sim_loop.wait_for(self.done, "a result")
+        if not self.done():
+            self._sim_loop.wait_for(self.done, "a result")
         return super().result(0)
 
     def run(self, func: Callable[[], Any]) -> None:
@@ -57,7 +58,7 @@ class SimExecutor:
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         assert not cancel_futures, "what was handed over is not taken back here"
         self.closed = True
-        if wait:
+        if wait and self._loop.has_work(self):
             self._loop.wait_for(lambda: not self._loop.has_work(self), "an executor's end")
 
     def __enter__(self) -> SimExecutor:

@@ -44,6 +44,7 @@ LIMITS = (
     Limit("penstock.log.cleaner_filter", "MAP_ENTRY_BYTES", (1 << 18, 1 << 15, 0)),
     Limit("penstock.node", "REGIONS_MAX", (1, 4, 0)),
     Limit("penstock.node", "OPEN_FILES_MAX", (4, 20, 0)),
+    Limit("penstock.net", "UNANSWERED_PRODUCES_MAX", (1, 3, 0)),
     Limit("penstock.net", "PIECE_BYTES", (500, 3_000, 0)),
     Limit("penstock.serving", "FOLLOWER_READ_BYTES_MAX", (1, 500, 5_000, 0)),
     Limit("penstock.serving", "EVICTION_IDLE_MS_MIN", (100, 5_000)),
