@@ -22,12 +22,15 @@ INSTALLED_DEV := .venv/.installed-dev
 CODE := $(wildcard src tests tools bench examples)
 COMPILED := build/compiled
 COMPILED_MADE := build/.compiled
+PACKAGE ?= sources
+SIM := $(if $(filter compiled,$(PACKAGE)),PYTHONPATH=$(COMPILED)) $(BIN)/python -m tests.sim.cluster
 # What is measured is what users get: the compiled package, before the sources of the checkout.
 BENCH := PYTHONPATH=$(COMPILED) $(BIN)/python
 # Pytest with second chances, which are counted from when make started.
 STARTED := $(shell date +%s)
 SUITE = $(BIN)/python -m tools.suite --since $(STARTED) -n $(JOBS) --durations=25
 TESTED_COMPILED := $(addprefix tests/unit/,api controlling coordinating hot_codecs log partitions records replica serving) \
+	tests/sim/cluster/test_cluster.py \
 	$(addprefix tests/interop/test_,confluent.py raw_fetch.py raw_produce.py cluster_failover.py transactions_basic.py)
 # What differs in the compiled package is the node, not its clients: of the fail-overs by four clients one is enough.
 OTHER_CLIENTS := $(foreach client,kafka-python aiokafka java,$(foreach test,test_a_killed_leader test_a_rolling_restart, \
@@ -128,9 +131,11 @@ peers:
 			|| echo "There is no $$name here and it cannot be installed; it is reported as missing."; \
 	done
 
-sim: $(INSTALLED_DEV)  ## SEEDS (1000) whole clusters with faults, simulated, from seed FROM (0); again with transactions
-	$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS)
-	$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS) --transactions
+# Bugs are put into the sources, so the compiled package has none to find.
+sim: $(INSTALLED_DEV) $(if $(filter compiled,$(PACKAGE)),$(COMPILED_MADE))  ## SEEDS (1000) whole clusters with faults, simulated, from seed FROM (0); with transactions; all mutants (PACKAGE=compiled: none)
+	$(SIM) --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS) --paths
+	$(SIM) --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS) --paths --transactions
+	$(if $(filter compiled,$(PACKAGE)),,$(SIM) --mutants all)
 
 fuzz: $(INSTALLED_DEV)  ## random input to codec and connection for FUZZ_SECONDS (600)
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest --timeout=0 -n $(JOBS) -k fuzz tests

@@ -1,6 +1,8 @@
 """Runs seeds: `python -m tests.sim.cluster --seeds N [--from S]`, or one: `--seed X -v`.
 
-With `--transactions` the clients are those of `txn_run`: another run of the same seed.
+With `--transactions` the clients are those of `txn_run`: another run of the same seed. With
+`--paths` it is an error, too, when a path of `paths` was not taken by any seed. `--mutants all`, or
+some of them by name, puts bugs into the product, one after the other, and each must be found.
 Each seed runs in a child process of its own, since a run takes over the modules it uses. A seed
 that fails is printed with the end of its trace and the command that runs it again.
 """
@@ -11,13 +13,19 @@ import argparse
 import faulthandler
 import os
 import pickle
+import re
 import select
+import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .mutants import MUTANTS
+from .mutants import FOUND_FROM, FOUND_WITHIN_SEEDS, MUTANTS, of_the_day
+from .patches import import_all
+from .paths import expected
+from .txn_mutants import TXN_MUTANTS
 
 if TYPE_CHECKING:
     from .run import Run
@@ -38,6 +46,8 @@ def main() -> int:
                   {**os.environ, **EXACTLY})  # fmt: skip
     if options.seed is not None:
         return _one(options)
+    if options.mutants is not None:
+        return _mutants(options.mutants)
     return _many(options)
 
 
@@ -54,6 +64,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("-v", "--verbose", action="store_true", help="show what happens")
     parser.add_argument("--record", help="write every event into this file")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="put this bug into the product")
+    parser.add_argument("--mutants", help="see that these bugs are found: all, today, or names")
+    parser.add_argument("--paths", action="store_true", help="see that all paths are taken")
     parser.add_argument("--any-hash", action="store_true", help="leave PYTHONHASHSEED as it is")
     return parser.parse_args()
 
@@ -71,6 +83,7 @@ def _kind(options: argparse.Namespace) -> type[Run]:
 
 
 def _one(options: argparse.Namespace) -> int:
+    import_all()
     kind = _kind(options)
     _mutate(options)
     run = kind(options.seed, options.nodes)
@@ -88,6 +101,7 @@ def _one(options: argparse.Namespace) -> int:
         f"{result.acknowledged} acknowledged, {result.read} read, {result.commits} commits"
         f"{result.note}"
     )
+    print(_told(result.paths))
     if result.failure is not None:
         if not options.verbose:
             print("\n".join(result.lines[-LINES_SHOWN:]))
@@ -98,16 +112,15 @@ def _one(options: argparse.Namespace) -> int:
 
 
 def _many(options: argparse.Namespace) -> int:
-    from .patches import import_all
-
+    import_all()  # once for all children, and before anybody else imports Penstock
     kind = _kind(options)
-    import_all()  # once for all children
     _mutate(options)
     started = time.monotonic()
     running: dict[int, tuple[int, int]] = {}
     failed: list[int] = []
     seeds = iter(range(options.first, options.first + options.seeds))
     done = 0
+    paths: Counter[str] = Counter()
     while True:
         late = options.minutes and time.monotonic() - started > options.minutes * 60
         enough = late or (failed and options.until_failure)
@@ -124,8 +137,9 @@ def _many(options: argparse.Namespace) -> int:
             running[pid] = (seed, reader)
         if not running:
             break
-        seed, text = _reap(running)
+        seed, text, taken = _reap(running)
         done += 1
+        paths.update(taken)
         if text:
             failed.append(seed)
             more = "--transactions " * options.transactions
@@ -134,25 +148,53 @@ def _many(options: argparse.Namespace) -> int:
         if done % 20 == 0:
             _progress(done, failed, started)
     _progress(done, failed, started)
-    return 1 if failed else 0
+    print(_told(paths))
+    wanted = expected(options.transactions, options.nodes, done) if options.paths else set()
+    missed = sorted(wanted - paths.keys())
+    if missed:
+        print(f"NOT TAKEN by any of {done} seeds: {', '.join(missed)}")
+    return 1 if failed or missed else 0
+
+
+def _mutants(which: str) -> int:
+    names = {"all": list(MUTANTS), "today": of_the_day()}.get(which) or which.split(",")
+    missed = [name for name in names if not _is_found(name)]
+    print(f"{len(names)} bugs, {len(missed)} not found: {missed}")
+    return 1 if missed else 0
+
+
+def _is_found(mutant: str) -> bool:
+    """Whether the checks find a bug."""
+    nodes, first = FOUND_FROM.get(mutant, (3, 0))
+    command = [
+        sys.executable, "-m", "tests.sim.cluster", "--mutant", mutant, "--nodes", str(nodes),
+        "--from", str(first), "--seeds", str(FOUND_WITHIN_SEEDS), "--until-failure",
+        *["--transactions"] * (mutant in TXN_MUTANTS),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.findall("^FAILED: .*", done.stdout, re.MULTILINE)
+    seeds = re.findall(r"^(\d+) seeds", done.stdout, re.MULTILINE)
+    print(f"{mutant}: {found[:1] or done.stderr[-2000:]} after {seeds[-1:]} seeds", flush=True)
+    return done.returncode == 1 and bool(found)
 
 
 def _child(kind: type[Run], seed: int, nodes: int, writer: int) -> None:
     faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
-    text = ""
+    text, paths = "", Counter[str]()
     try:
         result = kind(seed, nodes).execute()
+        paths = result.paths
         if result.failure is not None:
             text = "\n".join([*result.lines[-LINES_SHOWN:], f"FAILED: {result.failure}"])
     except BaseException as e:
         text = f"the simulator itself failed: {e!r}"
     with os.fdopen(writer, "wb") as pipe:
-        pickle.dump(text, pipe)
+        pickle.dump((text, paths), pipe)
     os._exit(0)
 
 
-def _reap(running: dict[int, tuple[int, int]]) -> tuple[int, str]:
-    """Wait for a child to be done; its seed and what went wrong."""
+def _reap(running: dict[int, tuple[int, int]]) -> tuple[int, str, Counter[str]]:
+    """Wait for a child to be done; its seed, what went wrong, and the paths it took."""
     readers = {reader: pid for pid, (_, reader) in running.items()}
     ready, _, _ = select.select(list(readers), [], [])
     pid = readers[ready[0]]
@@ -160,7 +202,12 @@ def _reap(running: dict[int, tuple[int, int]]) -> tuple[int, str]:
     with os.fdopen(reader, "rb") as pipe:
         data = pipe.read()
     os.waitpid(pid, 0)
-    return seed, pickle.loads(data) if data else "the process died"
+    text, paths = pickle.loads(data) if data else ("the process died", Counter())
+    return seed, text, paths
+
+
+def _told(paths: Counter[str]) -> str:
+    return "paths: " + ", ".join(f"{path} {count}" for path, count in sorted(paths.items()))
 
 
 def _progress(done: int, failed: list[int], started: float) -> None:

@@ -31,6 +31,8 @@ from .wire import REQUEST_TIMEOUT_S, Leader, Wire, pause
 
 RETRY_S = 0.1
 IN_FLIGHT_MAX = 5
+KEYS = 6
+EARLIEST, LATEST = -2, -1
 NEVER_FOR_IDEMPOTENT = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -108,11 +110,16 @@ class Producer:
         size = self.rng.choice((0, 10, 100, 1000))
         return text + b"x" * self.rng.randint(0, size)
 
-    def _batch(self) -> Batch:
-        values = [self._value() for _ in range(self.rng.randint(1, 4))]
+    def _records(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values of the next batch."""
         key = b"k" if self.idempotent else None
+        return [(key, self._value()) for _ in range(self.rng.randint(1, 4))]
+
+    def _batch(self) -> Batch:
         now_ms = EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)
-        records = [Record(i, now_ms, key, value) for i, value in enumerate(values)]
+        records = [Record(i, now_ms, *said) for i, said in enumerate(self._records())]
+        history = self.history.of(self.topic, self.partition)
+        values = [history.text_of(record) for record in records]
         sequence, self._sequence = self._sequence, self._sequence + len(values)
         how = {}
         if self.idempotent:
@@ -167,6 +174,7 @@ class Producer:
         code = ErrorCode(answer.error_code)
         who = f"{self.wire.name} by n{leader.node_id} in epoch {leader.epoch}"
         self.trace.event(f"{who} produce {batch.sequence} {code.name} {answer.base_offset}")
+        self.trace.paths.answered(code.name)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             if self.idempotent and answer.base_offset >= 0:
                 self.history.acknowledge(
@@ -181,6 +189,57 @@ class Producer:
         self.trace.say(self.wire.name, f"{self.topic}-{self.partition}: {code.name}")
         self.wire.forget(self.topic, self.partition)
         return False
+
+
+class ScatteringProducer(Producer):
+    """Writes to several partitions over one connection to each leader, and is promised nothing."""
+
+    partitions = 2
+
+    async def _send_all(self) -> bool:
+        calls = []
+        for batch in self._unacknowledged:
+            self.partition = self.rng.randrange(self.partitions)
+            try:
+                leader = await self.wire.leader_of(self.topic, self.partition)
+                if leader is None:
+                    return False
+                connection = await self.wire.connection(leader.node_id)
+            except PeerError:
+                self.wire.forget(self.topic, self.partition)
+                return False
+            calls.append((connection, self.partition, self._request(batch)))
+        sent = [
+            connection.send(request, None, REQUEST_TIMEOUT_S) for connection, _, request in calls
+        ]
+        answers = await asyncio.gather(*sent, return_exceptions=True)
+        for (_, partition, _), answer in zip(calls, answers, strict=True):
+            if isinstance(answer, PeerError):
+                self.wire.forget(self.topic, partition)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+                self.trace.paths.answered(code.name)
+                if code != ErrorCode.NONE:
+                    self.wire.forget(self.topic, partition)
+                self.sent += code == ErrorCode.NONE
+        self._unacknowledged.clear()
+        return True
+
+
+class KeyedProducer(Producer):
+    """Writes a few keys again and again, and deletes them now and then."""
+
+    def _records(self) -> list[tuple[bytes | None, bytes | None]]:
+        rng = self.rng
+        return [
+            (f"{self.wire.name}.{rng.randrange(KEYS)}".encode(), self._value_or_none())
+            for _ in range(rng.randint(1, 4))
+        ]
+
+    def _value_or_none(self) -> bytes | None:
+        return None if self.rng.random() < 0.15 else self._value()
 
 
 class Consumer:
@@ -219,15 +278,56 @@ class Consumer:
             leader = await self.wire.leader_of(self.topic, self.partition)
             if leader is None:
                 return False
-            floor = self.history.watermark(self.topic, self.partition, leader.epoch)
+            known = self._known(leader)
             answer = await self.wire.call_node(leader.node_id, self._request(leader, max_wait_ms))
         except PeerError:
-            self.wire.forget(self.topic, self.partition)
+            self._lost()
             return False
-        if answer.error_code or not answer.responses:
-            self.wire.forget(self.topic, self.partition)
+        if answer.error_code:
+            self.trace.paths.answered(ErrorCode(answer.error_code).name)
+            self._lost()
             return False
-        return self._took(answer.responses[0].partitions[0], leader, floor)
+        self._answered(answer)
+        if not answer.responses:
+            return self._no_news()
+        part = answer.responses[0].partitions[0]
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return await self._begin_anew(part, leader)
+        return self._took(part, leader, known)
+
+    def _lost(self) -> None:
+        """A fetch was answered with nothing, or not at all."""
+        self.wire.forget(self.topic, self.partition)
+
+    def _answered(self, answer: Any) -> None:
+        """Sessions go on from here."""
+
+    def _no_news(self) -> bool:
+        self._lost()
+        return False
+
+    def _known(self, leader: Leader) -> tuple[int, int]:
+        """What a leader has told of its high watermark and log start before it is asked again."""
+        place = self.topic, self.partition, leader.epoch
+        return self.history.watermark(*place), self.history.log_start(*place)
+
+    async def _begin_anew(self, answer: Any, leader: Leader) -> bool:
+        """What was to be read next may have gone; never what is not there yet."""
+        start = await self.listed_offset(EARLIEST)
+        now = self.wire.leaders.get((self.topic, self.partition))
+        if start is None or now is None or now.epoch != leader.epoch:
+            return False
+        holds(
+            start > self.offset,
+            f"{self.topic}-{self.partition}: {self.wire.name} read up to {self.offset}, and "
+            f"node {leader.node_id} (epoch {leader.epoch}) does not have it: its high "
+            f"watermark is {answer.high_watermark}, was {self.high_watermark}",
+        )
+        self.trace.paths.answered("OFFSET_OUT_OF_RANGE")
+        self.trace.event(f"{self.wire.name} goes from {self.offset} to log start {start}")
+        self.history.of(self.topic, self.partition).told_start(leader.epoch, start)
+        self.offset = start
+        return True
 
     def _request(self, leader: Leader, max_wait_ms: int) -> FetchRequest:
         partition = FetchPartition(
@@ -243,21 +343,16 @@ class Consumer:
             topics=[FetchTopic(topic_id=self.wire.topic_ids[self.topic], partitions=[partition])],
         )
 
-    def _took(self, answer: Any, leader: Leader, floor: int) -> bool:
+    def _took(self, answer: Any, leader: Leader, known: tuple[int, int]) -> bool:
         code = ErrorCode(answer.error_code)
         if code != ErrorCode.NONE:
             self.trace.event(f"{self.wire.name} fetch {code.name}")
-            holds(
-                code != ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.topic}-{self.partition}: {self.wire.name} read up to {self.offset}, and "
-                f"node {leader.node_id} (epoch {leader.epoch}) does not have it: its high "
-                f"watermark is {answer.high_watermark}, was {self.high_watermark}",
-            )
+            self.trace.paths.answered(code.name)
             self.wire.forget(self.topic, self.partition)
             return False
-        self.history.told_watermark(
-            self.topic, self.partition, leader.epoch, answer.high_watermark, floor
-        )
+        place, watermark = (self.topic, self.partition, leader.epoch), answer.high_watermark
+        self.history.told_watermark(*place, watermark, known[0])
+        self.history.told_log_start(*place, answer.log_start_offset, known[1], watermark)
         self.high_watermark = answer.high_watermark
         who = f"{self.wire.name} from n{leader.node_id} in epoch {leader.epoch}"
         after = self.history.read(self.topic, self.partition, answer.records or b"", who)
@@ -271,14 +366,16 @@ class Consumer:
         self.trace.event(f"{self.wire.name} read to {self.offset}, hw {answer.high_watermark}")
         return True
 
-    async def end_offset(self) -> int | None:
-        """The partition's end as ListOffsets tells it; None while nobody does."""
+    async def listed_offset(self, timestamp: int) -> int | None:
+        """`EARLIEST` or `LATEST` as ListOffsets tells it; None while nobody does."""
         try:
             leader = await self.wire.leader_of(self.topic, self.partition)
             if leader is None:
                 return None
             wanted = ListOffsetsPartition(
-                partition_index=self.partition, current_leader_epoch=leader.epoch, timestamp=-1
+                partition_index=self.partition,
+                current_leader_epoch=leader.epoch,
+                timestamp=timestamp,
             )
             request = ListOffsetsRequest(
                 replica_id=-1, topics=[ListOffsetsTopic(name=self.topic, partitions=[wanted])]
@@ -291,3 +388,40 @@ class Consumer:
             self.wire.forget(self.topic, self.partition)
             return None
         return int(answer.offset)
+
+
+class SessionConsumer(Consumer):
+    """Reads one partition in a fetch session: names it only when it wants something else of it."""
+
+    _node = -1
+    _session_id = 0
+    _session_epoch = 0
+    _named: tuple[int, int] | None = None
+    """The offset and the leader epoch that the session knows."""
+
+    def _request(self, leader: Leader, max_wait_ms: int) -> FetchRequest:
+        request = super()._request(leader, max_wait_ms)
+        if leader.node_id != self._node:
+            self._begin_session(leader.node_id)
+        request.session_id, request.session_epoch = self._session_id, self._session_epoch
+        wanted = self.offset, leader.epoch
+        if self._session_id and wanted == self._named:
+            request.topics = []
+        self._named = wanted
+        return request
+
+    def _begin_session(self, node_id: int) -> None:
+        self._node, self._session_id, self._session_epoch, self._named = node_id, 0, 0, None
+
+    def _lost(self) -> None:
+        super()._lost()
+        self._begin_session(-1)
+
+    def _answered(self, answer: Any) -> None:
+        if answer.session_id:
+            self.trace.paths.reach("fetch session")
+            self._session_id = answer.session_id
+            self._session_epoch += 1
+
+    def _no_news(self) -> bool:
+        return True

@@ -20,8 +20,9 @@ from penstock.base.errors import InvariantBroken, PenstockError
 from penstock.config.broker_config import broker_config
 from penstock.node.node import Node
 
+from .cleaner import install_cleaner
 from .clock import SimClock, SimRng
-from .disk import Disk, Os
+from .disk import Disk
 from .loop import PROCESS, Process, SimLoop
 from .network import Network
 from .patches import install
@@ -38,6 +39,7 @@ class World:
         self.seed = seed
         self.loop = SimLoop(self.random("loop"))
         self.trace = Trace(self.loop.time)
+        self.paths = self.trace.paths
         self.network = Network(self.loop, self.random("network"), self.trace)
         self.loop.network = self.network
         self.disks: list[Disk] = []
@@ -45,7 +47,9 @@ class World:
         self.machines: dict[int, Machine] = {}
         self.broken: list[str] = []
         """What went wrong inside a node: broken invariants, callbacks that raised."""
-        install(Os(self.disks), self.network, self.loop.time)
+        install(self.disks, self.network, self.loop)
+        install_cleaner(self.random("cleaner"), self.paths)
+        self.paths.watch()
         self.loop.set_exception_handler(self._callback_failed)
         self._logging = _Logging(self)
 
@@ -108,6 +112,7 @@ class Machine:
         self.name = f"n{node_id}"
         root = os.path.join(world.root, self.name)
         self.disk = Disk(self.name, root, world.random(f"disk{node_id}"), world.trace)
+        self.disk.beside = lambda: world.loop.working
         self.disk.now_ns = lambda: self.clock.now_ms() * 1_000_000
         world.disks.append(self.disk)
         self.clock = SimClock(world.loop)
@@ -116,7 +121,6 @@ class Machine:
             "listeners": f"PLAINTEXT://{self.name}:{PORT}",
             "log.dirs": root,
             "penstock.http.listen": "",
-            "log.cleaner.enable": "false",
             "penstock.busy.poll.us": "0",  # it goes by the real time
             **settings,
         }
@@ -237,6 +241,7 @@ class _Logging(logging.Handler):
         more = {k: v for k, v in vars(record).items() if k not in _STANDARD}
         if more:
             text += " " + " ".join(f"{k}={v}" for k, v in more.items())
+        self.world.paths.log_line(record.msg)
         if record.levelno >= logging.ERROR and CUT_BACK in record.msg:
             self.world.broken.append(f"{who}: {record.getMessage()}")
         if record.exc_info:

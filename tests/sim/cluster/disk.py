@@ -24,6 +24,14 @@ from typing import Any
 from .trace import Trace
 
 SECTOR_BYTES = 512
+LOG = ".log"
+METADATA = "__cluster_metadata"
+REMOVED = {
+    LOG: "segment cut off",
+    LOG + ".deleted": "deleted segment removed",
+    LOG + ".cleaned": "unfinished cleaning removed",
+}
+"""By how a removed file's name ends."""
 
 
 @dataclass
@@ -57,6 +65,9 @@ class Disk:
 
     def __init__(self, machine: str, root: str, rng: random.Random, trace: Trace) -> None:
         self.machine = machine
+        self.paths = trace.paths
+        self.beside: Callable[[], bool] = lambda: False
+        """Whether another thread than the loop's is at work."""
         self.root = root
         self.trash = root + ".trash"
         self.rng = rng
@@ -70,6 +81,8 @@ class Disk:
         self.fsync_fails = 0
         self.cold_reads = 0.02
         self._trashed = 0
+        self._swaps: set[str] = set()
+        """Segments whose swap was begun by this process."""
         os.makedirs(root, exist_ok=True)
         os.makedirs(self.trash, exist_ok=True)
 
@@ -84,6 +97,8 @@ class Disk:
         if created:
             inode.modified_ns = self.now_ns()
             self.note(path, "create", lambda: _unlink(path), _nothing)
+            if path.endswith(LOG) and int(os.path.basename(path)[: -len(LOG)]):
+                self.paths.reach("segment rolled")
         elif truncated:
             inode.modified_ns = self.now_ns()
 
@@ -96,10 +111,17 @@ class Disk:
     def write_begins(self, fd: int, position: int, size: int) -> None:
         inode = self.descriptors[fd][0]
         assert inode is not None
+        if self.is_beside(fd):
+            self.paths.reach("written beside")
         end = os.fstat(fd).st_size
         before = os.pread(fd, size, position) if position < end else b""
         inode.pending.append(Write(position, size, before, end))
         inode.modified_ns = self.now_ns()
+
+    def is_beside(self, fd: int) -> bool:
+        """Whether a descriptor is a partition's log in the hands of another thread."""
+        path = self.descriptors[fd][1]
+        return path.endswith(LOG) and METADATA not in path and self.beside()
 
     def truncate_begins(self, fd: int, size: int) -> None:
         inode = self.descriptors[fd][0]
@@ -137,6 +159,8 @@ class Disk:
         return aside
 
     def moved(self, old: str, new: str, displaced: str | None) -> None:
+        self._reach_by_name(old, new)
+
         def undo() -> None:
             if os.path.exists(new):
                 os.rename(new, old)
@@ -145,7 +169,24 @@ class Disk:
 
         self.note(new, "rename", undo, lambda: _unlink(displaced))
 
+    def _reach_by_name(self, old: str, new: str) -> None:
+        """Segments say by their suffixes what happens to them (`log.replacement`)."""
+        if new.endswith(LOG + ".swap"):
+            self._swaps.add(new)
+        elif old.endswith(LOG + ".swap"):
+            begun = old in self._swaps
+            self.paths.reach("compaction swapped" if begun else "interrupted swap finished")
+        elif new.endswith(LOG + ".deleted"):
+            swapping = any(name.endswith(".swap") for name in os.listdir(os.path.dirname(new)))
+            self.paths.reach("segment replaced" if swapping else "segment deleted by retention")
+        elif new.endswith(".checkpoint"):
+            self.paths.reach("metadata snapshot written")
+
     def removed(self, path: str, aside: str | None) -> None:
+        for suffix, reached in REMOVED.items():
+            if path.endswith(suffix):
+                self.paths.reach(reached)
+
         def undo() -> None:
             if aside is not None and os.path.isdir(os.path.dirname(path)):
                 _unlink(path)
@@ -159,6 +200,7 @@ class Disk:
         for fd in self.descriptors:
             os.close(fd)
         self.descriptors.clear()
+        self._swaps.clear()
 
     def lose_power(self) -> None:
         """Undo what was not durable, as far as chance wants it."""
@@ -176,6 +218,8 @@ class Disk:
                 change.undo()
                 lost += 1
         self.changes.clear()
+        if lost:
+            self.paths.reach("writes lost with the power")
         self.trace.say(self.machine, f"power lost; {lost} writes and changes undone")
 
     def _lose_writes(self, inode: Inode, path: str) -> int:
@@ -214,8 +258,11 @@ class Disk:
         self.inodes.clear()
         self.changes.clear()
 
-    def check_space(self) -> None:
+    def check_space(self, fd: int = -1) -> None:
         if self.full and self.rng.random() < self.full:
+            self.paths.reach("disk full")
+            if fd >= 0 and self.is_beside(fd):
+                self.paths.reach("write beside failed")
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -231,22 +278,22 @@ def _unlink(path: str | None) -> None:
 class Os(types.ModuleType):
     """`os` for Penstock's modules, on whichever disk a path or a descriptor belongs to."""
 
-    def __init__(self, disks: list[Disk]) -> None:
+    def __init__(self) -> None:
         super().__init__("os")
-        self._disks = disks
+        self.disks: list[Disk] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
     def _of_path(self, path: Any) -> Disk | None:
         text = os.fspath(path)
-        for disk in self._disks:
+        for disk in self.disks:
             if text.startswith(disk.root + "/") or text == disk.root:
                 return disk
         return None
 
     def _of_fd(self, fd: int) -> Disk | None:
-        for disk in self._disks:
+        for disk in self.disks:
             if fd in disk.descriptors:
                 return disk
         return None
@@ -279,21 +326,21 @@ class Os(types.ModuleType):
     def pwrite(self, fd: int, data: Any, offset: int) -> int:
         disk = self._of_fd(fd)
         if disk is not None:
-            disk.check_space()
+            disk.check_space(fd)
             disk.write_begins(fd, offset, len(data))
         return os.pwrite(fd, data, offset)
 
     def pwritev(self, fd: int, buffers: Any, offset: int, flags: int = 0) -> int:
         disk = self._of_fd(fd)
         if disk is not None:
-            disk.check_space()
+            disk.check_space(fd)
             disk.write_begins(fd, offset, sum(map(len, buffers)))
         return os.pwritev(fd, buffers, offset, flags)
 
     def write(self, fd: int, data: Any) -> int:
         disk = self._of_fd(fd)
         if disk is not None:
-            disk.check_space()
+            disk.check_space(fd)
             disk.write_begins(fd, os.lseek(fd, 0, os.SEEK_CUR), len(data))
         return os.write(fd, data)
 
@@ -319,6 +366,7 @@ class Os(types.ModuleType):
             return
         if disk.fsync_fails:
             disk.fsync_fails -= 1
+            disk.paths.reach("fsync failed")
             disk.trace.say(disk.machine, f"fsync of {disk.descriptors[fd][1]} fails")
             raise OSError(errno.EIO, "Input/output error")
         disk.synced(fd)
@@ -329,6 +377,7 @@ class Os(types.ModuleType):
         disk = self._of_fd(fd)
         if disk is not None and flags & os.RWF_NOWAIT:
             if disk.rng.random() < disk.cold_reads:
+                disk.paths.reach("cold read")
                 raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
             flags &= ~os.RWF_NOWAIT
         return os.preadv(fd, buffers, offset, flags)

@@ -3,7 +3,8 @@
 Time stands still while callbacks run and jumps to the next timer when none is ready; a turn of the
 loop costs `TURN_S`, so that a coroutine that spins makes time pass. Ready callbacks run in the
 order in which they became ready. `create_connection` and `create_server` go to the simulated
-network, `run_in_executor` runs its function in line and gives the result later.
+network; the work of threads (`Work`) is a function that runs at some moment between its start and
+its end, both chosen by the seed, while everything else goes on in between.
 
 Every callback belongs to a `Process`, found by a context variable that tasks and timers inherit. A
 dead process's callbacks are dropped, a paused one's are held back, which is all that a crash and
@@ -18,6 +19,7 @@ import heapq
 import random
 from asyncio import events
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +49,20 @@ class Process:
         return self.name
 
 
+class Work:
+    """What another thread does: it runs once, as a whole, and is over some time after that."""
+
+    __slots__ = ("executor", "func", "outcome", "process", "then")
+
+    def __init__(self, executor: Any, func: Callable[[], Any], then: Callable[..., Any]) -> None:
+        self.executor = executor
+        self.func = func
+        self.then = then
+        """Called with the result, or None, and the error, or None, once it is over."""
+        self.process: Process | None = PROCESS.get(None)
+        self.outcome: tuple[Any, Exception | None] | None = None
+
+
 class Stuck(Exception):
     """Nothing is ready, no timer is set and the run is not over; or it never ends."""
 
@@ -61,6 +77,12 @@ class SimLoop(asyncio.BaseEventLoop):
         """By time, and of the same time by the order in which they were set."""
         self._numbers = 0
         self._busy_until: dict[Any, float] = {}
+        self._works: dict[Work, None] = {}
+        """What threads were given and have not done yet, in that order."""
+        self.waits = 0
+        """How often somebody on the loop has waited for a thread."""
+        self.working = False
+        """Whether what runs now is the work of a thread."""
         self.network: Network | None = None
         self.ran = 0
 
@@ -121,6 +143,9 @@ class SimLoop(asyncio.BaseEventLoop):
         process.alive = False
         process.remains += process.held
         process.held.clear()
+        for work in [work for work in self._works if work.process is process]:
+            del self._works[work]
+            process.remains.append(work)
         process.remains += asyncio.all_tasks(self)
 
     def _process_events(self, event_list: Any) -> None:
@@ -134,23 +159,72 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
-        """Run `func` now or a little later, and give its result later still.
-
-        Both happen with threads: what the loop does meanwhile comes before or after the work.
+        """The future is done when the work is over, in the order in which an executor of a single
+        thread was given it.
         """
         future = self.create_future()
-        delay = self._rng.uniform(0.0001, 0.002)
-        if self._rng.random() < 0.02:
-            delay *= 20
-        start = self._now
+        self.begin_work(executor, partial(func, *args), partial(_deliver, future))
+        return future
+
+    def begin_work(self, executor: Any, func: Callable[[], Any], then: Callable[..., Any]) -> Work:
+        """Have `func` run at once, or later, and `then` be called later still.
+
+        All of it happens with threads: what the loop does meanwhile comes before the work, or after
+        it and before its end is known.
+        """
+        if getattr(executor, "closed", False):
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        work = Work(executor, func, then)
+        rng, start = self._rng, self._now
+        lasts = rng.uniform(0.0001, 0.002)
+        if rng.random() < 0.02:
+            lasts *= 20
         if getattr(executor, "_max_workers", 0) == 1:
             start = max(start, self._busy_until.get(executor, 0.0))
-            self._busy_until[executor] = start + delay
-        if start == self._now and self._rng.random() < 0.5:
-            self.call_at(start + delay, _deliver, future, *_outcome(func, args))
+            self._busy_until[executor] = start + lasts
+        self._works[work] = None
+        runs = start + lasts * rng.choice((0.0, 0.0, rng.random(), 1.0))
+        if runs == self._now:
+            self._run_work(work)
         else:
-            self.call_at(start + delay, lambda: _deliver(future, *_outcome(func, args)))
-        return future
+            self.call_at(runs, self._run_work, work)
+        self.call_at(start + lasts, self._work_is_over, work)
+        return work
+
+    def _run_work(self, work: Work) -> None:
+        if work.outcome is not None:
+            return
+        self._works.pop(work)
+        outer, self.working = self.working, True
+        try:
+            work.outcome = work.func(), None
+        except Exception as e:
+            work.outcome = None, e
+        finally:
+            self.working = outer
+
+    def _work_is_over(self, work: Work) -> None:
+        self._run_work(work)
+        assert work.outcome is not None
+        work.then(*work.outcome)
+
+    def has_work(self, executor: Any) -> bool:
+        """Whether it was given something that has not run yet."""
+        return any(work.executor is executor for work in self._works)
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Somebody on the loop waits for a thread: this process's work runs now, in its order.
+
+        Other processes stand still meanwhile, which they would not; time does, too.
+        """
+        me = PROCESS.get(None)
+        self.waits += 1
+        for work in [work for work in self._works if work.process is me]:
+            if condition():
+                return
+            self._run_work(work)
+        if not condition():
+            raise Stuck(f"{me} waits for {what}, which no thread will bring about")
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], Any], host: str, port: int, **_: Any
@@ -162,13 +236,6 @@ class SimLoop(asyncio.BaseEventLoop):
         self, protocol_factory: Callable[[], Any], *_: Any, sock: Any = None, **__: Any
     ) -> Any:
         return sock.listen(protocol_factory)
-
-
-def _outcome(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
-    try:
-        return func(*args), None
-    except Exception as e:
-        return None, e
 
 
 def _deliver(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:

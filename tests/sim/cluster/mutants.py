@@ -5,10 +5,15 @@ Each is a function that changes a module in place, in the process of the run.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 from .txn_mutants import TXN_MUTANTS
+
+LATE_S = 0.3
+AGE_MS_MAX = 60_000
 
 
 def no_fsync() -> None:
@@ -99,6 +104,75 @@ def answers_before_commit() -> None:
     ShardDriver._perform = perform  # type: ignore[method-assign]
 
 
+def written_when_handed_over() -> None:
+    """A write beside the loop counts as done as soon as the other thread has it."""
+    from penstock.log.write_beside import WriteBeside
+
+    def run(self: Any) -> None:
+        asyncio.get_running_loop().call_later(LATE_S, self._write.run)
+        self._done.release()
+
+    WriteBeside.run = run  # type: ignore[method-assign]
+
+
+def failed_writes_are_overlooked() -> None:
+    """What the disk has refused of a write beside the loop is taken for written."""
+    from penstock.log.segment import LogSegment
+
+    def end_write(self: Any, write: Any, *more: Any) -> None:
+        write.error = None
+        original(self, write, *more)
+
+    original = LogSegment.end_write
+    LogSegment.end_write = end_write  # type: ignore[method-assign]
+
+
+def regions_from_the_start() -> None:
+    """A stretch of a file is sent from the file's beginning, whatever was asked for."""
+    from penstock.log.files import LogFile
+
+    region = LogFile.region
+    LogFile.region = lambda self, position, size: region(self, 0, size)  # type: ignore
+
+
+def compaction_drops_the_last() -> None:
+    """Compaction now and then takes the last record of a key for an older one."""
+    from penstock.log.cleaner_filter import OffsetMap
+
+    def add(self: Any, header: Any, batch: bytes) -> bool:
+        added = original(self, header, batch)
+        for key, offset in self.offsets.items():
+            if offset % 3 == 0:
+                self.offsets[key] = offset + 1
+        return added
+
+    original = OffsetMap.add
+    OffsetMap.add = add  # type: ignore[method-assign]
+
+
+def retention_takes_too_much() -> None:
+    """Retention by size takes one segment more than it may."""
+    from penstock.log import retention
+
+    def too_big(log: Any) -> int:
+        doomed = original(log)
+        return min(doomed + 1, len(log.segments) - 1) if doomed else 0
+
+    original = retention._too_big
+    retention._too_big = too_big
+
+
+def retention_takes_the_uncommitted() -> None:
+    """Retention by age takes everything but the active segment, committed or not."""
+    from penstock.log import retention
+
+    def too_old(log: Any, now_ms: int) -> int:
+        return len(log.segments) - 1 if 0 <= log.config.retention_ms <= AGE_MS_MAX else 0
+
+    retention._committed = lambda log: len(log.segments)
+    retention._too_old = too_old
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "no-fsync": no_fsync,
     "forgetful-sequences": forgetful_sequences,
@@ -107,5 +181,26 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "votes-not-synced": votes_not_synced,
     "leads-before-registered": leads_before_registered,
     "answers-before-commit": answers_before_commit,
+    "written-when-handed-over": written_when_handed_over,
+    "failed-writes-are-overlooked": failed_writes_are_overlooked,
+    "regions-from-the-start": regions_from_the_start,
+    "compaction-drops-the-last": compaction_drops_the_last,
+    "retention-takes-too-much": retention_takes_too_much,
+    "retention-takes-the-uncommitted": retention_takes_the_uncommitted,
     **TXN_MUTANTS,
 }
+FOUND_FROM = {
+    "no-fsync": (1, 0),
+    "forgetful-sequences": (1, 0),
+    "failed-writes-are-overlooked": (1, 0),
+}
+"""How many nodes it takes (3), and a seed that found it soon when it was chosen (0); others may."""
+FOUND_WITHIN_SEEDS = 60
+A_DAY = 3
+
+
+def of_the_day(day: int | None = None) -> list[str]:
+    """The bugs whose turn it is: all of them have theirs within `len(MUTANTS) / A_DAY` days."""
+    names = list(MUTANTS)
+    first = A_DAY * (date.today().toordinal() if day is None else day)
+    return [names[(first + i) % len(names)] for i in range(A_DAY)]

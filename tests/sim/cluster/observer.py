@@ -4,8 +4,10 @@
 * The quorum's high watermark never goes back within a process; what lies below it is the same on
   every node, for ever.
 * One leader per partition and leader epoch.
+* A leader's log start is never above its high watermark, and retention by size leaves a leader as
+  much as it was told to.
 * In the end all nodes have the same metadata, and all replicas of a partition are equal, byte by
-  byte, below the high watermark.
+  byte, below the high watermark; those of a compacted one in what compaction has to keep.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from zlib import crc32
 from penstock.metadata.records import MetadataRecord
 from penstock.metadata.snapshot import snapshot_records
 from penstock.partitions.partition import Partition, Role
-from penstock.wire.records import parse_header
+from penstock.wire.records import parse_header, read_records
 
 from .checks import holds
 from .cluster import Machine, World
@@ -33,6 +35,10 @@ class Observer:
         self._committed: dict[int, tuple[int, str]] = {}
         """The committed metadata batches: by base offset, the checksum and who had it first."""
         self._looked: dict[str, int] = {}
+        self.retention_bytes: dict[str, int] = {}
+        """Of topics whose oldest segments go by size alone."""
+        self.compacted: set[str] = set()
+        self._starts: dict[tuple[str, str, int, int], int] = {}
 
     # -- at every look -------------------------------------------------------------------------
 
@@ -95,6 +101,30 @@ class Observer:
                     f"nodes {leader} and {machine.id} both lead {partition.topic}-"
                     f"{partition.index} in epoch {partition.leader_epoch}",
                 )
+                self._look_at_log_start(machine, partition)
+
+    def _look_at_log_start(self, machine: Machine, partition: Partition) -> None:
+        assert machine.process is not None
+        start, name = partition.log.log_start_offset, f"{partition.topic}-{partition.index}"
+        holds(
+            start <= partition.high_watermark,
+            f"{machine.name} leads {name} from {start}, above its high watermark "
+            f"{partition.high_watermark}",
+        )
+        # In one epoch a leader's log is cut by nothing but retention.
+        run = machine.process.name
+        key = run, partition.topic, partition.index, partition.leader_epoch
+        before = self._starts.setdefault(key, start)
+        self._starts[key] = start
+        kept, size = self.retention_bytes.get(partition.topic), partition.log.size_bytes
+        holds(
+            start >= before,
+            f"{run}: the log start of {name} went from {before} back to {start}",
+        )
+        holds(
+            kept is None or start == before or size >= kept,
+            f"{run}: retention has left {name} {size} bytes of {kept}",
+        )
 
     # -- in the end ----------------------------------------------------------------------------
 
@@ -123,8 +153,11 @@ class Observer:
         return ""
 
     def check_replicas(self) -> None:
-        """All replicas of all partitions hold the same bytes."""
+        """All replicas of all partitions hold the same bytes, or the same of what must be kept."""
         for name, index, replicas in self.by_partition():
+            if name in self.compacted:
+                self._check_compacted(f"{name}-{index}", replicas)
+                continue
             contents = {machine: _content(p) for machine, p in replicas.items()}
             start = max(first for first, _ in contents.values())
             cut = {m: [b for b in batches if b[0] >= start] for m, (_, batches) in contents.items()}
@@ -135,6 +168,32 @@ class Observer:
                     f"{name}-{index}: node {machine} and node {reference[0]} hold different data: "
                     f"{_first_difference(batches, reference[1])}",
                 )
+
+    def _check_compacted(self, name: str, replicas: dict[int, Partition]) -> None:
+        """The last record of every key is the same everywhere, and no offset has two records."""
+        records: dict[int, tuple[bytes | None, bytes | None]] = {}
+        last: dict[int, dict[bytes | None, int]] = {}
+        for machine, partition in replicas.items():
+            latest = last[machine] = {}
+            for batch in committed_batches(partition):
+                for record in [] if parse_header(batch).is_control else read_records(batch):
+                    said = record.key, record.value
+                    known = records.setdefault(record.offset, said)
+                    holds(
+                        known == said, f"{name}@{record.offset} is {known} and {said} on {machine}"
+                    )
+                    latest[record.key] = record.offset
+        kept = {
+            machine: {key: at for key, at in latest.items() if records[at][1] is not None}
+            for machine, latest in last.items()
+        }
+        [(first, reference), *others] = kept.items()
+        for machine, latest in others:
+            holds(
+                latest == reference,
+                f"{name}: node {machine} and node {first} keep different records: "
+                f"{sorted(latest.items() ^ reference.items())[:4]}",
+            )
 
     def images_apart(self) -> str:
         """Nodes that have not applied the same metadata yet; empty when all have."""

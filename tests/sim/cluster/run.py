@@ -6,11 +6,13 @@ import asyncio
 import gc
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.base.errors import ErrorCode
+from penstock.metadata.names import OFFSETS_TOPIC
 from penstock.peers.connection import Address
 from penstock.peers.errors import PeerError
 from penstock.wire.messages.create_topics import (
@@ -20,8 +22,8 @@ from penstock.wire.messages.create_topics import (
 )
 
 from .admin import Admin
-from .checks import History, Violation, holds
-from .clients import Consumer, Producer
+from .checks import CompactedHistory, History, RetainedHistory, Violation, holds
+from .clients import LATEST, Consumer, KeyedProducer, Producer, ScatteringProducer, SessionConsumer
 from .cluster import PORT, World
 from .faults import Faults
 from .groups import (
@@ -34,10 +36,15 @@ from .groups import (
 )
 from .observer import Observer
 from .schedule import schedule, weather
+from .thresholds import draw_limits, draw_settings, free_settings
 from .wire import Wire, pause
 
 TOPIC = "t"
 PARTITIONS = 2
+COMPACTED, RETAINED = "k", "r"
+SEGMENT_BYTES = 6_000
+RETENTION_BYTES = 15_000
+RETENTION_MS = 10_000
 START_S_MAX = 60.0
 HEAL_S_MAX = 120.0
 FAULTS_S_MAX = 1_200.0
@@ -57,7 +64,15 @@ class Result:
     read: int
     failure: str | None = None
     note: str = ""
+    paths: Counter[str] = field(default_factory=Counter)
     lines: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Topic:
+    name: str
+    partitions: int
+    configs: dict[str, str] = field(default_factory=dict)
 
 
 class Client(Protocol):
@@ -93,6 +108,8 @@ class Run:
             failure = f"{e!r}\n{traceback.format_exc()}"
         world = self.world
         world.close()
+        if world.loop.waits:
+            world.paths.counts["thread waited for"] += world.loop.waits
         return Result(
             seed=world.seed,
             digest=world.trace.digest,
@@ -105,6 +122,7 @@ class Run:
             read=self.history.read_total,
             failure=failure,
             note=self._note(),
+            paths=world.paths.counts,
             lines=list(world.trace.lines),
         )
 
@@ -120,8 +138,8 @@ class Run:
             machine.start()
         self.tasks.append(self.world.spawn(self.world.process("observer"), self._observe()))
         setup = self._wire("admin")
-        for name, partitions in self._topics().items():
-            await self._in_client(setup, self._create_topic(setup, name, partitions))
+        for topic in self._topics():
+            await self._in_client(setup, self._create_topic(setup, topic))
         self.admin = Admin(self.world, setup, self.world.random("admin"), *self._administered())
         if self.nodes > 1:
             self.admin.add_node = self._add_node
@@ -151,8 +169,10 @@ class Run:
         ids = list(range(1, self.nodes + 1))
         self.world.network.default.delay_s = rng.choice((0.0001, 0.001, 0.01))
         self.world.network.default.jitter_s = rng.choice((0.0001, 0.001, 0.01))
-        settings = {
-            "log.roll.ms": str(rng.choice((1_000, 5_000, 600_000))),
+        chance = self.world.random("thresholds")
+        limits = draw_limits(chance)
+        free_settings()
+        settings = draw_settings(chance) | {
             "offsets.topic.num.partitions": "2",
             "group.initial.rebalance.delay.ms": "500",
             "group.consumer.min.session.timeout.ms": "5000",
@@ -173,6 +193,8 @@ class Run:
                 "offsets.topic.replication.factor": "3",
             }
         self._settings = settings | self._more_settings()
+        self.world.trace.say("limits", str(limits))
+        self.world.trace.say("settings", str(self._settings))
         for i in ids:
             machine = self.world.add_machine(i, self._settings)
             machine.clock.skew_ms = rng.randint(-5_000, 5_000)
@@ -200,21 +222,40 @@ class Run:
     def _in_client(self, wire: Wire, work: Any) -> asyncio.Task[Any]:
         return self.world.spawn(self.world.process(wire.name), work)
 
-    def _topics(self) -> dict[str, int]:
-        """The topics to make, and how many partitions each has."""
-        return {TOPIC: PARTITIONS}
+    def _topics(self) -> list[Topic]:
+        """The topics to make."""
+        return [Topic(TOPIC, PARTITIONS), self._compacted(), self._retained()]
+
+    def _compacted(self) -> Topic:
+        self.history.kinds[COMPACTED] = CompactedHistory
+        self.observer.compacted |= {COMPACTED, OFFSETS_TOPIC}
+        return Topic(
+            COMPACTED, 1, {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
+        )
+
+    def _retained(self) -> Topic:
+        """By its size or by its age."""
+        self.history.kinds[RETAINED] = RetainedHistory
+        configs = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"}
+        if self.rng.random() < 0.6:
+            self.observer.retention_bytes[RETAINED] = RETENTION_BYTES
+            configs["retention.bytes"] = str(RETENTION_BYTES)
+        else:
+            configs["retention.ms"] = str(RETENTION_MS)
+        return Topic(RETAINED, 1, configs)
 
     def _administered(self) -> tuple[str, int]:
         """The topic that an operator changes now and then, and how many partitions it has."""
         return TOPIC, PARTITIONS
 
-    async def _create_topic(self, wire: Wire, name: str, partitions: int) -> None:
+    async def _create_topic(self, wire: Wire, wanted: Topic) -> None:
         replicas = min(3, self.nodes)
+        configs = {"min.insync.replicas": str(min(2, replicas)), **wanted.configs}
         topic = CreatableTopic(
-            name=name,
-            num_partitions=partitions,
+            name=wanted.name,
+            num_partitions=wanted.partitions,
             replication_factor=replicas,
-            configs=[CreatableTopicConfig(name="min.insync.replicas", value=str(min(2, replicas)))],
+            configs=[CreatableTopicConfig(name=n, value=v) for n, v in configs.items()],
         )
         give_up = self.world.loop.time() + START_S_MAX
         code = None
@@ -231,34 +272,16 @@ class Run:
             await pause(0.2)
 
     def _start_clients(self) -> None:
-        world, trace = self.world, self.world.trace
         for partition in range(PARTITIONS):
-            for i in range(2):
-                name = f"p{partition}{i}"
-                self.producers.append(
-                    Producer(
-                        self._wire(name), self.history, trace, world.random(name), TOPIC, partition
-                    )
-                )
-            name = f"l{partition}"
-            self.producers.append(
-                Producer(
-                    self._wire(name),
-                    self.history,
-                    trace,
-                    world.random(name),
-                    TOPIC,
-                    partition,
-                    idempotent=False,
-                )
-            )
-            for i in range(2):
-                name = f"c{partition}{i}"
-                consumer = Consumer(
-                    self._wire(name), self.history, trace, world.random(name), TOPIC, partition
-                )
-                consumer.again = 0.05 * i
-                self.consumers.append(consumer)
+            for i in range(2 - partition):
+                self._make_producer(f"p{partition}{i}", TOPIC, partition)
+        self._make_producer("l0", TOPIC, 0, ScatteringProducer, idempotent=False)
+        self._make_consumer("c00", TOPIC, 0)
+        self._make_consumer("c01", TOPIC, 0).again = 0.05
+        self._make_consumer("c10", TOPIC, 1, SessionConsumer)
+        for topic, kind in ((COMPACTED, KeyedProducer), (RETAINED, Producer)):
+            self._make_producer(f"p{topic}", topic, 0, kind)
+            self._make_consumer(f"c{topic}", topic, 0, SessionConsumer).again = 0.05
         if self.rng.random() < 0.5:
             self._make_members()
         pause_s = self.rng.choice((0.1, 0.3, 1.0))
@@ -268,6 +291,30 @@ class Run:
             self.tasks.append(self._in_client(consumer.wire, consumer.run()))
         for member in self.members:
             self.tasks.append(self._in_client(member.wire, member.run()))
+
+    def _make_producer(
+        self,
+        name: str,
+        topic: str,
+        partition: int,
+        kind: type[Producer] = Producer,
+        *,
+        idempotent: bool = True,
+    ) -> None:
+        world = self.world
+        wire, rng = self._wire(name), world.random(name)
+        self.producers.append(
+            kind(wire, self.history, world.trace, rng, topic, partition, idempotent=idempotent)
+        )
+
+    def _make_consumer(
+        self, name: str, topic: str, partition: int, kind: type[Consumer] = Consumer
+    ) -> Consumer:
+        world = self.world
+        wire, rng = self._wire(name), world.random(name)
+        consumer = kind(wire, self.history, world.trace, rng, topic, partition)
+        self.consumers.append(consumer)
+        return consumer
 
     def _make_members(self) -> None:
         kinds: tuple[tuple[str, type[ClassicMember | ConsumerMember]], ...] = (
@@ -371,9 +418,10 @@ class Run:
         give_up = self.world.loop.time() + HEAL_S_MAX
         end = None
         consumer.offset = 0
+        self.history.of(consumer.topic, consumer.partition).is_over = True
         while end is None or consumer.offset < end:
             holds(self.world.loop.time() < give_up, f"{consumer.wire.name} cannot read to {end}")
             if end is None:
-                end = await consumer.end_offset()
+                end = await consumer.listed_offset(LATEST)
             if end is None or not await consumer.fetch(max_wait_ms=10):
                 await pause(0.1)

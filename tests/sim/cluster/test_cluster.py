@@ -1,6 +1,8 @@
 """A bounded number of seeds, the same seed twice, and bugs that the checks must find.
 
-`python -m tests.sim.cluster` runs more; `make sim SEEDS=n` as many as you like.
+Each kind of run has its number of seeds, all of which must run, and the paths that they must take
+(`paths`). `python -m tests.sim.cluster` runs more; `make sim SEEDS=n` as many as you like, and all
+bugs instead of those of the day.
 """
 
 from __future__ import annotations
@@ -13,14 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from .txn_mutants import TXN_MUTANTS
+from .mutants import A_DAY, MUTANTS, of_the_day
 
 ROOT = Path(__file__).resolve().parents[3]
-CLUSTERS, SINGLES, TRANSACTIONAL, SINGLE_TRANSACTIONAL = 14, 16, 8, 5
-"""Seeds of one test; each takes one to four seconds of processor time."""
-MINUTES_MAX = 1.0
-"""Where the machine is slow, fewer seeds run."""
-FOUND_WITHIN_SEEDS = 60
+SEEDS = {
+    "clusters": (20, ()),
+    "single nodes": (12, ("--nodes", "1")),
+    "transactions": (10, ("--transactions",)),
+    "transactions of one node": (4, ("--nodes", "1", "--transactions")),
+}
+"""How many of each kind; one takes two to four seconds of processor time. ADR 12 names the sum.
+"""
+SEEDS_IN_ALL = 46
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
@@ -34,24 +40,20 @@ def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("nodes", "first", "seeds"),
-    [(3, CLUSTERS * i, CLUSTERS) for i in range(2)] + [(1, 0, SINGLES)],
-)
-def test_seeds(nodes: int, first: int, seeds: int) -> None:
-    which = ("--nodes", str(nodes), "--from", str(first), "--seeds", str(seeds))
-    done = simulate(*which, "--minutes", str(MINUTES_MAX))
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+def test_as_many_seeds_run_as_is_said() -> None:
+    assert sum(seeds for seeds, _ in SEEDS.values()) == SEEDS_IN_ALL
+    assert f"{SEEDS_IN_ALL} seeds" in (ROOT / "docs/adr/0012-simulate-whole-nodes.md").read_text()
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("nodes", "first"), [(3, TRANSACTIONAL * i) for i in range(2)] + [(1, 0)])
-def test_seeds_with_transactions(nodes: int, first: int) -> None:
-    seeds = TRANSACTIONAL if nodes > 1 else SINGLE_TRANSACTIONAL
-    which = ("--nodes", str(nodes), "--from", str(first), "--seeds", str(seeds), "--transactions")
-    done = simulate(*which, "--minutes", str(MINUTES_MAX))
+@pytest.mark.uncompiled  # as many again take too long: `make sim PACKAGE=compiled`
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", SEEDS)
+def test_seeds(kind: str) -> None:
+    """Nothing is broken, all seeds have run, and together they took the paths they should."""
+    seeds, how = SEEDS[kind]
+    done = simulate(*how, "--seeds", str(seeds), "--paths")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+    assert re.findall(r"^(\d+) seeds, ", done.stdout, re.MULTILINE)[-1] == str(seeds)
 
 
 @pytest.mark.timeout(300)
@@ -61,34 +63,19 @@ def test_a_seed_gives_the_same_run_twice(how: tuple[str, ...]) -> None:
     runs = [simulate("--seed", "8", "--any-hash", *how, hash_seed=h) for h in ("1", "77")]
     digests = [re.findall(r"digest ([0-9a-f]+)", run.stdout) for run in runs]
     assert digests[0] == digests[1] != [], runs[0].stdout + runs[1].stdout
+    assert [run.returncode for run in runs] == [0, 0], runs[0].stdout
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("mutant", "nodes", "first"),
-    [
-        ("no-fsync", 1, 0),
-        ("forgetful-sequences", 1, 14),
-        ("watermark-of-the-leader-alone", 3, 10),
-        ("answers-before-commit", 3, 4),
-        ("aborted-reads", 3, 1),
-        ("precommitted-reads", 3, 0),
-        ("stable-before-committed", 3, 0),
-        ("torn-transactions", 3, 6),
-        ("offsets-before-the-end", 3, 7),
-        ("zombies-commit", 3, 2),
-        ("zombies-write", 3, 1),
-        ("markers-are-not-resumed", 3, 21),
-        ("repeated-ends-end-the-next", 3, 10),
-        ("leaders-alone-know-what-was-aborted", 3, 1),
-    ],
-)
-def test_a_bug_is_found(mutant: str, nodes: int, first: int) -> None:
-    """`first` is a seed that found it soon when it was chosen; if it no longer does, others may."""
-    done = simulate(
-        "--mutant", mutant, "--nodes", str(nodes),
-        "--from", str(first), "--seeds", str(FOUND_WITHIN_SEEDS),
-        "--until-failure", *["--transactions"] * (mutant in TXN_MUTANTS),
-    )  # fmt: skip
-    assert done.returncode == 1, f"nobody noticed {mutant}"
-    assert "FAILED: " in done.stdout
+@pytest.mark.uncompiled  # bugs are put into the sources
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("turn", range(A_DAY))
+def test_the_bugs_of_the_day_are_found(turn: int) -> None:
+    """Every bug has its day; `make sim` looks for all of them."""
+    done = simulate("--mutants", of_the_day()[turn])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_bug_has_its_day() -> None:
+    days = -(-len(MUTANTS) // A_DAY)
+    for first in (0, 739_000):
+        assert {name for day in range(days) for name in of_the_day(first + day)} == set(MUTANTS)

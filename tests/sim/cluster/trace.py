@@ -10,11 +10,14 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 
+from .paths import Paths
+
 LINES_KEPT = 4000
 
 
 class Trace:
     def __init__(self, now: Callable[[], float]) -> None:
+        self.paths = Paths()
         self._hash = hashlib.blake2b(digest_size=8)
         self._now = now
         self.events = 0

@@ -12,9 +12,8 @@ from typing import Any
 from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 from .checks import holds
-from .clients import Consumer, Producer
 from .faults import CLOCK_SKEW_MS_MAX
-from .run import HEAL_S_MAX, PARTITIONS, TOPIC, Client, Run
+from .run import HEAL_S_MAX, PARTITIONS, TOPIC, Client, Run, Topic
 from .schedule import CLOCK
 from .txn_aim import Aim
 from .txn_ghosts import Ghosts
@@ -58,6 +57,7 @@ class TransactionRun(Run):
     def _more_settings(self) -> dict[str, str]:
         replicas = str(min(3, self.nodes))
         return {
+            "log.cleaner.enable": "false",  # what is checked is the whole of all logs
             "transaction.state.log.num.partitions": "2",
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": str(min(2, self.nodes)),
@@ -66,8 +66,8 @@ class TransactionRun(Run):
             ),
         }
 
-    def _topics(self) -> dict[str, int]:
-        return {TOPIC: PARTITIONS, OUT: OUT_PARTITIONS}
+    def _topics(self) -> list[Topic]:
+        return [Topic(TOPIC, PARTITIONS), Topic(OUT, OUT_PARTITIONS)]
 
     def _administered(self) -> tuple[str, int]:
         topics = {OUT: OUT_PARTITIONS, TRANSACTIONS_TOPIC: 2, OFFSETS_TOPIC: 2}
@@ -86,11 +86,8 @@ class TransactionRun(Run):
         world, trace, rng = self.world, self.world.trace, self.rng
         pause_s = rng.choice((0.3, 1.0))
         for partition in range(PARTITIONS):
-            name = f"p{partition}"
-            producer = Producer(
-                self._wire(name), self.history, trace, world.random(name), TOPIC, partition
-            )
-            self.producers.append(producer)
+            self._make_producer(f"p{partition}", TOPIC, partition)
+        for producer in self.producers:
             self.tasks.append(self._in_client(producer.wire, producer.run(1.0)))
         self.write_pause_s = pause_s
         for i, version in enumerate((VERSION_1, VERSION_2)):
@@ -105,11 +102,9 @@ class TransactionRun(Run):
             reader.again = 0.03
             self.readers.append(reader)
             self.tasks.append(self._in_client(reader.wire, reader.run()))
-        for topic, partitions in self._topics().items():
-            for partition in range(partitions):
-                name = f"ru-{topic}{partition}"
-                wire, chance = self._wire(name), world.random(name)
-                self.consumers.append(Consumer(wire, self.history, trace, chance, topic, partition))
+        for topic in self._topics():
+            for partition in range(topic.partitions):
+                self._make_consumer(f"ru-{topic.name}{partition}", topic.name, partition)
         self.aim = Aim(world, world.random("aim"))
         self.tasks.append(world.spawn(world.process("aim"), self.aim.run()))
         # The others read once, in the end.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ErrorCode
@@ -43,8 +43,16 @@ CHUNK_BYTES = 100
 
 Back = Callable[[Message | None], None]
 """The way back for an answer; None: the connection breaks, the process behind it is gone."""
-Parked = tuple[FetchRequest, Back, int]
-"""A fetch that waits for news: the request, the way back, until when."""
+
+
+class Parked(NamedTuple):
+    """A fetch that came in and may wait for news."""
+
+    request: FetchRequest
+    back: Back
+    came_ms: int
+    """By the replica's own clock: it was heard from then, however often this is judged again."""
+    until_ms: int
 
 
 class Crash(Exception):
@@ -105,8 +113,8 @@ class SimReplica:
         self._life += 1
         self.quorum = None
         parked, self._parked = self._parked, []
-        for _, back, _ in parked:
-            back(None)
+        for fetch in parked:
+            fetch.back(None)
         self.disk.crash(self.world.random)
 
     def wipe(self) -> None:
@@ -242,7 +250,8 @@ class SimReplica:
         if self.quorum is None:
             back(None)
         elif isinstance(request, FetchRequest):
-            self._serve_fetch(request, back, self.world.now_ms + request.max_wait_ms)
+            until_ms = self.world.now_ms + request.max_wait_ms
+            self._serve_fetch(Parked(request, back, self.now_ms, until_ms))
         elif isinstance(request, FetchSnapshotRequest):
             self._serve_snapshot(request, back)
         else:
@@ -251,11 +260,11 @@ class SimReplica:
     def _reply(self, effect: Reply) -> None:
         effect.token(effect.response)  # type: ignore[operator]
 
-    def _serve_fetch(self, request: FetchRequest, back: Back, until_ms: int) -> None:
+    def _serve_fetch(self, fetch: Parked) -> None:
         found: list[Any] = []
 
         def ask(quorum: Quorum) -> list[Effect]:
-            verdict, effects = quorum.on_fetch(request, self.now_ms)
+            verdict, effects = quorum.on_fetch(fetch.request, self.now_ms, fetch.came_ms)
             found.append(verdict)
             return effects
 
@@ -264,13 +273,13 @@ class SimReplica:
             return
         verdict = found[0]
         if isinstance(verdict, Serve):
-            if not verdict.has_news and self.world.now_ms < until_ms:
-                self._parked.append((request, back, until_ms))
-                self.later(until_ms - self.world.now_ms, self._answer_parked)
+            if not verdict.has_news and self.world.now_ms < fetch.until_ms:
+                self._parked.append(fetch)
+                self.later(fetch.until_ms - self.world.now_ms, self._answer_parked)
                 return
             part = verdict.response.responses[0].partitions[0]
             part.records = self.disk.read(verdict.first, BATCHES_MAX)
-        back(verdict.response)
+        fetch.back(verdict.response)
 
     def _answer_parked(self) -> None:
         quorum = self.quorum
@@ -279,18 +288,18 @@ class SimReplica:
         still: list[Parked] = []
         due: list[Parked] = []
         for entry in self._parked:
-            part = entry[0].topics[0].partitions[0]
+            part = entry.request.topics[0].partitions[0]
             news = (
                 not quorum.is_leader
                 or part.current_leader_epoch != quorum.epoch
                 or part.fetch_offset < quorum.log_end_offset
                 or part.high_watermark < quorum.high_watermark
-                or entry[2] <= self.world.now_ms
+                or entry.until_ms <= self.world.now_ms
             )
             (due if news else still).append(entry)
         self._parked = still
-        for request, back, until_ms in due:
-            self._serve_fetch(request, back, until_ms)
+        for fetch in due:
+            self._serve_fetch(fetch)
 
     # -- snapshots -----------------------------------------------------------------------------
 
