@@ -240,8 +240,6 @@ class GroupShard:
     def _consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
     ) -> Effects:
-        if CONSUMER not in self.environment.config.group_coordinator_rebalance_protocols:
-            return _refused(request, caller, ErrorCode.UNSUPPORTED_VERSION)
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._took_up(group, upgrade(group, request, caller, now_ms))
@@ -351,8 +349,7 @@ class GroupShard:
         dead = describe.DescribedGroup(group_id=group_id, group_state=DEAD)
         if version >= DESCRIBE_UNKNOWN_GROUP_FROM:
             dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            what = "found" if group is None else "a classic group"
-            dead.error_message = f"Group {group_id} is not {what}."
+            dead.error_message = _not_there(group_id, group, "classic")
         return dead
 
     def _describe_consumer(
@@ -365,11 +362,10 @@ class GroupShard:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group.describe_consumer()
-        what = "found" if group is None else "a consumer group"
         return consumer_describe.DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} is not {what}.",
+            error_message=_not_there(group_id, group, CONSUMER),
         )
 
     def _delete(self, request: DeleteGroupsRequest, caller: Caller, _: int) -> Effects:
@@ -384,6 +380,13 @@ class GroupShard:
             results.append(DeletableGroupResult(group_id=group_id, error_code=code))
         effects.answer(caller, DeleteGroupsResponse(results=results))
         return effects
+
+
+def _not_there(group_id: str, group: Group | None, wanted: str) -> str:
+    """Why a group of a type cannot be described."""
+    if group is None:
+        return f"Group {group_id} not found."
+    return f"Group {group_id} is not a {wanted} group."
 
 
 def _refused(request: Message, caller: Caller, code: ErrorCode) -> Effects:

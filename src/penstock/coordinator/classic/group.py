@@ -43,7 +43,7 @@ from penstock.coordinator.group import (
 )
 from penstock.coordinator.records import GroupMetadataKey, GroupMetadataValue, encode
 from penstock.coordinator.refusals import refuse
-from penstock.wire.messages import consumer_group_describe, describe_groups
+from penstock.wire.messages import describe_groups
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.join_group import JoinGroupRequest
 from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -274,15 +274,8 @@ class ClassicGroup(JoiningGroup):
                     member_metadata=m.protocols.get(name, b"") if stable else b"",
                     member_assignment=m.assignment,
                 )
-                for m in self.roster
+                for m in self.roster.in_described_order()
             ],
-        )
-
-    def describe_consumer(self) -> consumer_group_describe.DescribedGroup:
-        return consumer_group_describe.DescribedGroup(
-            group_id=self.group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {self.group_id} is not a consumer group.",
         )
 
     # -- offsets -------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from penstock.base.errors import invariant
 from penstock.coordinator.classic.member import ClassicMember
 from penstock.coordinator.effects import Caller
+from penstock.coordinator.java_order import hash_map_order
 
 
 class Roster:
@@ -27,6 +28,7 @@ class Roster:
         "_vote",
         "leader_id",
         "members",
+        "members_max",
         "pending",
         "pending_sync",
         "static_ids",
@@ -34,6 +36,8 @@ class Roster:
 
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
+        self.members_max = 0
+        """The most members at any time, which decides the order of a description."""
         self.static_ids: dict[str, str] = {}
         """Member ids by `group.instance.id`."""
         self.pending: set[str] = set()
@@ -50,6 +54,10 @@ class Roster:
 
     def __iter__(self) -> Iterator[ClassicMember]:
         return iter(self.members.values())
+
+    def in_described_order(self) -> list[ClassicMember]:
+        """The members as Kafka would list them."""
+        return [self.members[id_] for id_ in hash_map_order(self.members, self.members_max)]
 
     @property
     def joins(self) -> int:
@@ -74,6 +82,7 @@ class Roster:
             f"member {member.member_id} is added twice",
         )
         self.members[member.member_id] = member
+        self.members_max = max(self.members_max, len(self.members))
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
         if self.leader_id is None:

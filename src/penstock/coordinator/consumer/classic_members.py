@@ -75,9 +75,7 @@ def join(
     effects = Effects()
     member = _joining_member(engine, request, member_id, effects)
     profile = _profile(member.profile, request, subscription, caller)
-    resubscribed = engine.set_profile(member, profile, effects, now_ms)
-    if resubscribed:
-        engine.bump(effects)
+    resubscribed = engine.set_profile(member, profile, effects)
     engine.assign_if_due(effects, now_ms)
     owned = to_partitions(
         ((t.topic, t.partitions) for t in subscription.owned_partitions),

@@ -55,11 +55,11 @@ def fill(engine: Engine, group: ClassicGroup, now_ms: int) -> None:
     """Give the empty `engine` the members of a classic group; ApiError if that cannot be."""
     check_upgrade(group, engine)
     roster = engine.roster
-    roster.epoch = roster.assignment_epoch = group.generation
     roster.assignment_ms = now_ms
     for member in _converted(group, engine):
         roster.put(member)
         roster.target[member.member_id] = frozenset(member.progress.assigned)
+    roster.epoch = roster.assignment_epoch = group.generation
     roster.metadata_hash = engine.subscriptions.metadata_hash()
 
 

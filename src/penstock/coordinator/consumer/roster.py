@@ -17,6 +17,9 @@ from penstock.base.errors import invariant
 from penstock.coordinator.consumer.member import Member, Profile, Progress
 from penstock.coordinator.consumer.partitions import Partition
 
+FIRST_EPOCH = 1
+"""The epoch of a group whose first member has not named a topic yet."""
+
 
 class ResolvedRegex(NamedTuple):
     """The topics that a regular expression matched when it was last looked at."""
@@ -35,6 +38,7 @@ class Roster:
         "epoch",
         "has_partition_metadata",
         "members",
+        "members_max",
         "metadata_hash",
         "owners",
         "regexes",
@@ -44,10 +48,13 @@ class Roster:
 
     def __init__(self) -> None:
         self.epoch = 0
+        """0 until a member comes: the group does not exist."""
         self.metadata_hash = 0
         self.assignment_epoch = 0
         self.assignment_ms = 0
         self.members: dict[str, Member] = {}
+        self.members_max = 0
+        """The most members at any time, which decides the order of a description."""
         self.static_ids: dict[str, str] = {}
         """Member ids by instance id."""
         self.owners: dict[Partition, str] = {}
@@ -59,9 +66,15 @@ class Roster:
     def put(self, member: Member) -> None:
         """Add a member with all that it holds."""
         invariant(member.member_id not in self.members, f"{member.member_id} is added twice")
-        self.members[member.member_id] = member
+        self.add(member)
         self._own(member.member_id, Progress(), member.progress)
         self.set_profile(member, member.profile)
+
+    def add(self, member: Member) -> None:
+        """Add a member that holds nothing yet; the first one begins the first epoch."""
+        self.members[member.member_id] = member
+        self.members_max = max(self.members_max, len(self.members))
+        self.epoch = max(self.epoch, FIRST_EPOCH)
 
     def set_profile(self, member: Member, profile: Profile) -> None:
         """The member says something else about itself, perhaps under another instance id."""
