@@ -21,13 +21,12 @@ _NEVER_MS = 1 << 62
 class WriteHealth:
     """The state of one log's writes; changes go to the log `penstock.log`."""
 
-    __slots__ = ("_retry_at_ms", "failed_appends", "failure", "name")
+    __slots__ = ("_retry_at_ms", "failure", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.failure: str | None = None
         """Why writes are refused; None while all is well."""
-        self.failed_appends = 0
         self._retry_at_ms = 0
 
     def admit(self, now_ms: int) -> None:

@@ -73,7 +73,6 @@ class Log:
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
-        "messages_in",
         "producers",
         "recovery_point",
         "segments",
@@ -113,7 +112,6 @@ class Log:
         self.bytes_in = 0
         self.batches_unindexed = 0
         """Batches since indexes and producer state were last written."""
-        self.messages_in = 0
         self.corrupt_reads = 0
         self.cuts = 0
         """How often the end was cut off: what was begun on the files before is worth nothing."""
@@ -298,7 +296,6 @@ class Log:
         end = staged.end_offset
         for txn in self.producers.commit(end, mark):
             self._complete(txn)
-        self.messages_in += end - self.log_end_offset
         self.log_end_offset = end
         self.bytes_in += staged.size
         self.batches_unindexed += len(staged.batches)
@@ -319,7 +316,6 @@ class Log:
     def _write_failed(self, error: Exception) -> StorageError:
         """Forget what was staged and cut back what was written of it."""
         failure = self._fail(error)
-        self.health.failed_appends += 1
         end = self.log_end_offset
         self._staged.clear(end)
         self.producers.rollback()

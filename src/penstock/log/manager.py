@@ -34,7 +34,7 @@ from penstock.log.checkpoints import (
 )
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
-from penstock.log.files import fsync_dir, remove_paths, unlink_if_exists
+from penstock.log.files import fsync_dir, unlink_if_exists
 from penstock.log.limits import RETENTION_LOOKS_PER_STEP
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log
@@ -196,7 +196,7 @@ class LogManager:
         return log
 
     def delete(self, tp: TopicPartition) -> None:
-        """Take the partition away; its files are removed by `delete_pass` after the delay."""
+        """Take the partition away; its files are removed after a delay (`due_deletions`)."""
         if tp not in self._known:
             return
         log = self._logs.pop(tp, None)
@@ -269,12 +269,10 @@ class LogManager:
             waiting.pop()
         return len(waiting)
 
-    def retention_pass(self, now_ms: int) -> int:
-        """Apply retention and producer expiry to every log; the number of segments that went."""
-        return sum(self.retention_steps(now_ms))
-
     def retention_steps(self, now_ms: int) -> Iterator[int]:
-        """A retention pass a few logs at a time, so that a driver can do other work in between."""
+        """Apply retention and producer expiry to every log, a few at a time, so that a driver can
+        do other work in between; yields how many segments went.
+        """
         looks = 0
         for tp in list(self._known):
             gone, was_open = 0, tp in self._logs or self._is_quiet(tp, now_ms)
@@ -346,11 +344,6 @@ class LogManager:
             if not log.deleted_segments or self._logs.get(log.topic_partition) is not log:
                 del changes.shedding[log]
         return paths
-
-    def delete_pass(self, now_ms: int) -> int:
-        """Remove what is due, here and now; how many deletions still wait."""
-        remove_paths(self.due_deletions(now_ms))
-        return len(self._doomed) + sum(len(log.deleted_segments) for log in self._logs.values())
 
     def checkpoint_task(self) -> Callable[[], None]:
         """Note recovery points and log starts; what is returned writes them, in any thread.

@@ -179,10 +179,6 @@ class Quorum:
         return self._core.voters
 
     @property
-    def committed_voters(self) -> VoterSet:
-        return self._core.voter_sets.before(self._core.high_watermark) or VoterSet()
-
-    @property
     def state(self) -> QuorumState:
         return self._core.election
 

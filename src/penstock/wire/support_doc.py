@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from penstock.wire.apis import APIS, Api, ApiKey
 
@@ -37,11 +36,6 @@ _FOR = {"broker": "clients", "controller": "quorum", "both": "both"}
 def render(served: Mapping[ApiKey, range]) -> str:
     """The whole page."""
     return "\n".join([_HEAD, *_summary(served), "", *_table(served), ""])
-
-
-def is_current(page: Path, served: Mapping[ApiKey, range]) -> bool:
-    """Whether `page` is what `render` would write."""
-    return page.read_text(encoding="utf-8") == render(served)
 
 
 def _summary(served: Mapping[ApiKey, range]) -> Iterator[str]:
