@@ -28,8 +28,7 @@ class CleanedTransactions:
         """Producers of `_aborted` of whose open transaction a batch was met."""
         self._committed: set[int] = set()
         self.kept: list[AbortedTxn] = []
-        """Index entries of the abort markers that stay; whoever writes the new segment takes
-        them.
+        """Index entries of the abort markers that stay; the writer of the new segment takes them.
         """
 
     def may_drop(self, header: BatchHeader, batch: bytes | memoryview) -> bool:

@@ -3,7 +3,7 @@
 When the disk refuses a write, the log refuses further ones for a short pause, so that a full disk
 is not asked thousands of times a second; then the next write tries, and its success heals the log.
 What cannot heal by itself (flushed data is damaged, the kernel lost written pages) stays refused
-until a restart. Reads are never concerned.
+until a restart. Reads are never affected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WriteHealth:
     def __init__(self, name: str) -> None:
         self.name = name
         self.failure: str | None = None
-        """Why writes are refused; None while all is well."""
+        """Why writes are refused; None if they are not."""
         self._retry_at_ms = 0
 
     def admit(self, now_ms: int) -> None:
@@ -44,14 +44,14 @@ class WriteHealth:
         return StorageError(f"{self.name} cannot be written: {what}")
 
     def fail_for_good(self, why: str) -> None:
-        """Refuse writes until the node is restarted with mended files."""
+        """Refuse writes until the node is restarted with repaired files."""
         logger.error("log %s refuses writes until it is mended, reads go on: %s", self.name, why)
         self.failure = why
         self._retry_at_ms = _NEVER_MS
 
     @property
     def for_good(self) -> bool:
-        """Whether only a restart can bring writes back."""
+        """Whether only a restart can allow writes again."""
         return self._retry_at_ms == _NEVER_MS
 
     def heal(self) -> None:

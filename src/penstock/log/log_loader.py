@@ -223,7 +223,7 @@ class _Loader:
         segment.delete()
 
     def _check_active(self, active: LogSegment) -> None:
-        """Look whether the segment that will be written to is as a clean stop leaves it."""
+        """Check that the active segment is as a clean stop leaves it."""
         try:
             active.offset_index.sanity_check(active.size)
             active.time_index.sanity_check()

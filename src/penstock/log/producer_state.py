@@ -48,7 +48,7 @@ TRANSACTIONS_V2 = 2
 
 
 class AppendOrigin(Enum):
-    """Who appends, which decides how much is checked."""
+    """The origin of an append, which decides how much is checked."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"  # no sequence numbers: only the epoch is checked

@@ -142,7 +142,7 @@ class SegmentRecovery:
 
 
 def _batch_size(chunk: memoryview, at: int) -> int:
-    """The size of the batch at `at` as far as `chunk` tells, never less than a header."""
+    """The size of the batch at `at` as far as `chunk` shows it, never less than a header."""
     if at + LOG_OVERHEAD > len(chunk):
         return HEADER_SIZE
     return max(

@@ -61,7 +61,7 @@ def _retire(log: Log, old: list[LogSegment], kept: set[int], now_ms: int) -> Non
     # The snapshot of an old segment whose base offset no segment has any more goes with it;
     # producer state itself is not touched by compaction.
     due = now_ms + log.config.file_delete_delay_ms
-    log.stir()
+    log.mark_changed()
     for segment in old:
         log.segments.remove(segment)
         segment.add_suffix(DELETED_SUFFIX)

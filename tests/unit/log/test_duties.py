@@ -161,7 +161,7 @@ def test_files_of_segments_that_went_are_due_after_the_delay(duties: Duties) -> 
     due = duties.manager.due_deletions(5_100)
     assert due
     assert all(path.endswith(".deleted") for path in due)
-    assert not duties.manager.env.changes.shedding
+    assert not duties.manager.env.changes.removing
 
 
 def test_many_logs_are_closed_in_several_goes(
