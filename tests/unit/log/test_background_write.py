@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import ApiError, ErrorCode, StorageError
+from penstock.log.background_write import BackgroundWrite
 from penstock.log.limits import BACKGROUND_WRITE_BYTES_MIN, WRITE_RETRY_PAUSE_MS
 from penstock.log.log import Batch
 from penstock.wire.records import Record, build_batch, parse_header
