@@ -2,9 +2,9 @@
 
 Kafka keeps members in hash tables and lists them in the order of the table. That order follows from
 the member ids, the order in which they came, and the size of the table, which grows with the most
-members that the group ever had in this coordinator. So it can be told without a table: by slot, and
-by age within a slot. What cannot be told here: Kafka's classic groups turn a slot with eight or
-more members into a tree, and a write that failed may change the order within a slot.
+members that the group ever had in this coordinator. So it can be computed without a table: by slot,
+and by age within a slot. Not covered: Kafka's classic groups turn a slot with eight or more members
+into a tree, and a write that failed may change the order within a slot.
 """
 
 from __future__ import annotations

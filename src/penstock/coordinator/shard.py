@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets`: its groups and their committed offsets.
 
 Duty: find, make and drop the groups of the partition, hand each event to the group it concerns,
-answer the admin's questions, and keep the offsets. What happens inside a group is the group's.
+answer admin requests, and keep the offsets. A group decides what happens inside it.
 
 Invariants: a group id names one group, whatever its protocol; `replay` of the records this shard
 has emitted, in order, builds an equal shard, but for groups that only stored offsets and have lost
@@ -83,7 +83,7 @@ class GroupShard:
         rng: Rng,
         overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """`overrides` tells the settings that a group has of its own."""
+        """`overrides` returns a group's own settings."""
         self.environment = Environment(config, topics, rng, overrides)
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore(self.environment)
@@ -162,7 +162,7 @@ class GroupShard:
         return effects
 
     def topics_deleted(self, names: frozenset[str]) -> Effects:
-        """These topics are gone: offsets in them are worth nothing."""
+        """These topics are deleted: remove their offsets."""
         effects = Effects()
         self.offsets.topics_deleted(names, effects.records)
         return effects
@@ -201,7 +201,7 @@ class GroupShard:
         return effects
 
     def _hand_to_new(self, group: Group, request: Message, caller: Caller, now_ms: int) -> Effects:
-        """The first event of a group, which stays only if something came of it."""
+        """The first event of a group, which is kept only if the event changed it."""
         effects = group.handle(request, caller, now_ms)
         if effects.records or not group.is_empty:
             self.groups[group.group_id] = group

@@ -1,4 +1,4 @@
-"""Decisions about brokers: who is registered, who is alive, and who leads in consequence.
+"""Decisions about brokers: registration, fencing, shutdown, and the leaders that follow from them.
 
 A broker that stops being alive leaves every in-sync set that has another member, and loses its
 leaderships to the first living replica in sync. The last member of an in-sync set stays in it,
@@ -339,7 +339,7 @@ class BrokerControl:
 
 
 def speaks_for(request: BrokerRegistrationRequest, earlier: Broker | None) -> bool:
-    """Whether who registers has all that the `earlier` run of the broker had written."""
+    """Whether the registering broker has all that its `earlier` run had written."""
     return earlier is not None and request.previous_broker_epoch == earlier.epoch
 
 

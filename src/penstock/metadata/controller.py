@@ -105,7 +105,7 @@ class Controller:
         now_ms: int,
         voters: Callable[[], Collection[int]],
     ) -> None:
-        """Becomes active at `now_ms`; `voters` tells the ids of the quorum's voters."""
+        """Becomes active at `now_ms`; `voters` returns the ids of the quorum's voters."""
         self.image = image
         self._settings = settings
         self._rng = rng

@@ -1,4 +1,4 @@
-"""One change of one partition: who leads after it, and the record that says so.
+"""One change of one partition: its leader after the change, and the record of the change.
 
 The caller says what is to become of the in-sync set or the assignment; this works out what follows:
 
@@ -40,7 +40,7 @@ RECOVERING = 1
 
 
 class Election(Enum):
-    """Whom a change may elect."""
+    """Which replicas a change may elect."""
 
     ONLINE = "a member of the in-sync set, if the present leader may not go on"
     PREFERRED = "the first replica, if it may lead"

@@ -1,8 +1,7 @@
 """Writes docs/protocol-support.md: every API of Kafka 4.3, and which of its versions are served.
 
-What is served is told by whoever serves it, as this room knows of no handler: `render` takes it
-as a mapping, and the command takes the name of a module whose `APIS` maps API keys to objects
-with `versions`:
+This room knows no handlers, so what is served is passed in: `render` takes it as a mapping, and the
+command takes the name of a module whose `APIS` maps API keys to objects with `versions`:
 
     python -m penstock.wire.support_doc penstock.api.handlers > docs/protocol-support.md
 """

@@ -1,12 +1,12 @@
 """`ClassicGroup`: a group whose members agree on their assignment among themselves.
 
 The coordinator keeps the list of members, lets them join in generations, has one of them (the
-leader) hand out the assignment, and drops whoever falls silent. What members write into their
-metadata and assignments is theirs: it is stored and passed on, not understood (except for the
-topics of consumers, which protect offsets from expiry). Cooperative rebalancing needs nothing more.
+leader) make the assignment, and drops silent members. Metadata and assignments of members are
+stored and passed on, not interpreted (except for the topics of consumers, which protect offsets
+from expiry). Cooperative rebalancing needs nothing more.
 
-Answers are Kafka's for each state and version. On three points this group is kinder than Kafka,
-which no client can take amiss:
+Answers are Kafka's for each state and version. On three points this group is more lenient than
+Kafka, which no client notices as an error:
 
 * A request whose place is taken by a later one of the same member is answered
   (REBALANCE_IN_PROGRESS), and so is the SyncGroup of a member that is dropped (UNKNOWN_MEMBER_ID).
@@ -172,7 +172,7 @@ class ClassicGroup(JoiningGroup):
         return fx
 
     def _leave(self, fx: Effects, leaver: MemberIdentity) -> ErrorCode:
-        """Let one go, who may be named by its static id alone."""
+        """Remove a member, which may be named by its static id alone."""
         member_id, instance_id = leaver.member_id, leaver.group_instance_id
         if not member_id:
             found = self.roster.static_ids.get(instance_id) if instance_id is not None else None
@@ -226,7 +226,7 @@ class ClassicGroup(JoiningGroup):
         leader_id: str | None,
         since_ms: int,
     ) -> None:
-        """Be a group with these members and their assignments: stable, or empty without any.
+        """Become a group with these members and assignments: stable, or empty without members.
 
         Without `protocol_name` the members vote; without `leader_id` the first one leads.
         """
@@ -251,7 +251,7 @@ class ClassicGroup(JoiningGroup):
         for member in self.roster:
             self._restart_session(fx, member, now_ms)
         if len(self.roster) > self.environment.config.group_max_size:
-            # The limit is lower than it was: who joins last is refused, after it could commit.
+            # The limit is lower than it was: the last to join is refused, after it could commit.
             self.prepare_rebalance(fx, now_ms)
         return fx
 

@@ -1,4 +1,4 @@
-"""JoinGroup: who may come in, under which id, and whether the others must join again.
+"""JoinGroup: which members may join, under which id, and whether the others must join again.
 
 A new dynamic member is given an id first (from version 4 on) and comes in when it joins with it.
 A static member, known by its `group.instance.id`, comes in at once; when its process restarts, the
@@ -71,7 +71,7 @@ class JoiningGroup(GroupMachine):
             self._join_known(fx, request, protocols, caller, now_ms)
 
     def _has_room(self, member_id: str) -> bool:
-        """In the join phase those who have joined count, so that a group over its size shrinks."""
+        """In the join phase only joined members count, so that a group over its size shrinks."""
         limit = self.environment.config.group_max_size
         member = self.roster.members.get(member_id)
         if self.state is State.PREPARING_REBALANCE:
@@ -245,7 +245,7 @@ class JoiningGroup(GroupMachine):
     def _check_member(
         self, member_id: str, instance_id: str | None, generation: int | None = None
     ) -> ErrorCode:
-        """Whether the sender of a request is who it says, in the generation that it says."""
+        """Whether member id, instance id and generation of a request are right."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if instance_id is not None:

@@ -43,8 +43,9 @@ from penstock.wire.messages.join_group import JoinGroupResponse, JoinGroupRespon
 from penstock.wire.messages.sync_group import SyncGroupResponse
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
-"""How long a new member's JoinGroup may wait. Its client may have given up long ago, and nobody
-would know: it has no heartbeats yet."""
+"""How long a new member's JoinGroup may wait. Its client may have given up long ago without notice:
+it sends no heartbeats yet.
+"""
 
 JOIN: Final = "join"
 SYNC: Final = "sync"
@@ -90,7 +91,7 @@ class GroupMachine:
         self.protocol_name: str | None = None
         self.roster = Roster()
         self.subscribed: frozenset[str] | None = None
-        """Topics of the generation's members; None where the protocol type does not tell."""
+        """Topics of the generation's members; None where the protocol type does not show them."""
 
     # -- the join phase ------------------------------------------------------------------------
 
@@ -141,7 +142,9 @@ class GroupMachine:
         fx.set_timer(self._key(JOIN), now_ms + delay_ms)
 
     def _complete_join(self, fx: Effects, now_ms: int) -> None:
-        """Begin the next generation with those who have joined; static members may be away."""
+        """Begin the next generation with the members that have joined; static members may be
+        absent.
+        """
         roster = self.roster
         for member in [m for m in roster if m.join is None and not m.is_static]:
             self._drop(fx, member)
@@ -202,7 +205,7 @@ class GroupMachine:
     # -- the sync phase ------------------------------------------------------------------------
 
     def _assign(self, fx: Effects, assignments: dict[str, bytes], now_ms: int) -> None:
-        """The leader has spoken; members that it forgot get nothing."""
+        """The leader has sent the assignment; members that it left out get nothing."""
         for member in self.roster:
             member.assignment = assignments.get(member.member_id, b"")
         fx.records.append(self.record())

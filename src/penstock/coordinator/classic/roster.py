@@ -1,12 +1,12 @@
-"""Who is in a classic group: members, static ids, those expected, the leader, the vote.
+"""The members of a classic group: static ids, members that are expected, the leader, the vote.
 
-Counters make every question about the whole group cheap: who still has to join, and which protocols
-all members share. The vote is kept until somebody joins, goes or offers other protocols. Nothing
-here knows of states, timers or answers.
+Counters make every question about the whole group cheap: how many still have to join, and which
+protocols all members share. The vote is kept until a member joins, leaves or offers other
+protocols. Nothing here knows of states, timers or answers.
 
 Invariants (`invariants` checks them): there is a leader exactly if there are members, and it is one
 of them; a static id names one member, which carries it; the counters agree with the members; all
-members share a protocol; nobody is both a member and expected to become one.
+members share a protocol; no member is also expected to become one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Roster:
         """The longest that any member asks for, and not less than nothing."""
         return max(0, max((m.rebalance_timeout_ms for m in self), default=0))
 
-    # -- who comes and goes --------------------------------------------------------------------
+    # -- joining and leaving --------------------------------------------------------------------
 
     def add(self, member: ClassicMember) -> None:
         invariant(
@@ -135,13 +135,13 @@ class Roster:
     # -- requests that wait --------------------------------------------------------------------
 
     def park_join(self, member: ClassicMember, caller: Caller) -> Caller | None:
-        """Let `caller` wait; returns who waited in the same place before."""
+        """Let `caller` wait; returns the caller that waited there before."""
         before, member.join = member.join, caller
         self._joins += before is None
         return before
 
     def take_join(self, member: ClassicMember) -> Caller | None:
-        """Who waits for the end of the join phase for `member`; nobody does after this."""
+        """Take the caller that waits for the end of the join phase for `member`."""
         caller, member.join = member.join, None
         self._joins -= caller is not None
         return caller

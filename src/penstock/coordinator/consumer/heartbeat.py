@@ -130,7 +130,7 @@ def heartbeat(
 
 
 def leaving_member(engine: Engine, request: ConsumerGroupHeartbeatRequest) -> Member:
-    """Who wants to go; ApiError if that is nobody of this group."""
+    """The member that leaves; ApiError if the group has no such member."""
     if request.instance_id is None:
         return known_member(engine, request.member_id)
     return known_static_member(engine, request.member_id, request.instance_id)

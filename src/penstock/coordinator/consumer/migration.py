@@ -132,7 +132,7 @@ def may_downgrade(engine: Engine, leaving: Iterable[Member]) -> bool:
 def downgrade(
     engine: Engine, leaving: Iterable[Member], effects: Effects, now_ms: int
 ) -> ClassicGroup:
-    """The classic group of those who stay, in the middle of its first rebalance."""
+    """The classic group of the members that stay, in its first rebalance."""
     for member in list(engine.roster.members.values()):
         engine.unwatch(member, effects)
     effects.cancel_timer(engine.timer(ASSIGN))

@@ -1,4 +1,4 @@
-"""What a consumer group consists of: members, who holds which partition, the target, the epochs.
+"""The state of a consumer group: members, owners of partitions, the target, the epochs.
 
 Memory only: no records, timers or answers come from here. `owners` is derived from the members'
 progress and answers the one question that keeps two members from holding one partition.
@@ -139,7 +139,7 @@ class Roster:
             )
         invariant(held == self.owners, "owners are not what the members hold")
         invariant(set(self.static_ids.values()) <= set(self.members), "a static id leads nowhere")
-        invariant(set(self.target) <= set(self.members), "a target for one who is no member")
+        invariant(set(self.target) <= set(self.members), "a target for a member that is not there")
         wanted = [p for partitions in self.target.values() for p in partitions]
         invariant(len(wanted) == len(set(wanted)), "two members shall have one partition")
         invariant(self.assignment_epoch <= self.epoch, "the target is ahead of its group")

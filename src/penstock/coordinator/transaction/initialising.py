@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id: who owns it from now on.
+"""InitProducerId with a transactional id: its owner from now on.
 
 What is answered depends on the state of the transactional id:
 

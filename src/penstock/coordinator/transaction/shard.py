@@ -3,7 +3,7 @@
 Duty: find, make and drop the transactional ids of the partition and hand each event to the module
 that knows what follows from it: `initialising`, `adding`, `ending`, `admin`.
 
-Invariants: a transactional id has one producer id and one epoch, and whoever comes with another is
+Invariants: a transactional id has one producer id and one epoch, and a request with another is
 refused; an event changes memory and log alike, so `replay` of the records this shard has emitted,
 in order, builds an equal shard (under `transaction.version` 0 but for the producer ids before and
 after, which the old format cannot hold); a `WriteMarkers` comes with or after the record that
