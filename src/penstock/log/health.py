@@ -38,14 +38,16 @@ class WriteHealth:
         """Refuse writes until the pause is over; the error to raise."""
         what = (isinstance(error, OSError) and error.strerror) or str(error)
         if self.failure is None:
-            logger.error("log %s refuses writes, reads go on: %s", self.name, what)
+            logger.error("log %s refuses writes; reads continue: %s", self.name, what)
         self.failure = what
         self._retry_at_ms = max(self._retry_at_ms, now_ms + WRITE_RETRY_PAUSE_MS)
         return StorageError(f"{self.name} cannot be written: {what}")
 
     def fail_for_good(self, why: str) -> None:
         """Refuse writes until the node is restarted with repaired files."""
-        logger.error("log %s refuses writes until it is mended, reads go on: %s", self.name, why)
+        logger.error(
+            "log %s refuses writes until it is repaired; reads continue: %s", self.name, why
+        )
         self.failure = why
         self._retry_at_ms = _NEVER_MS
 

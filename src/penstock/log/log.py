@@ -13,8 +13,8 @@ write may run in a worker thread (`begin_write`, `end_write`).
 Invariants: batches lie in offset order without overlap; nothing above `log_end_offset` is visible;
 what lies below `recovery_point` is durable and is never cut except by `truncate_to`.
 
-Owned by the loop's thread. Only `LogSlice.read`, `BackgroundWrite.run` and `FlushTask.run` may run
-elsewhere.
+Owned by the loop's thread. Only the methods of `LogSlice`, `BackgroundWrite.run` and
+`FlushTask.run` may run elsewhere.
 """
 
 from __future__ import annotations

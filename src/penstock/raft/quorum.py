@@ -314,9 +314,8 @@ class Quorum:
         voters: VoterSet | None,
         now_ms: int,
     ) -> list[Effect]:
-        """`LoadSnapshot` is done; `kraft_version` and `voters` are what the snapshot says (a
-        `LogScan` over its batches finds them). If it is still wanted, `InstallSnapshot` follows;
-        if not, drop it.
+        """`LoadSnapshot` is done; `kraft_version` and `voters` are those of the snapshot. If it is
+        still wanted, `InstallSnapshot` follows; if not, drop it.
         """
         on_loaded(self._core, snapshot_id, kraft_version, voters, now_ms)
         return self._done(now_ms)
