@@ -154,7 +154,7 @@ class CommittedMetadata:
         self._at(snapshot)
 
     async def decoded(self, snapshot: Snapshot) -> MetadataImage:
-        """The image that a fetched snapshot stands for; others go on in between."""
+        """The image of a fetched snapshot; other work runs in between."""
         image, delta = MetadataImage(), MetadataDelta()
         for number, batch in enumerate(snapshot.batches):
             image.apply(decode_batch(batch), delta)

@@ -9,7 +9,7 @@ let go, or when another broker's state has changed and the controller waits for 
 fails, the next still follows after the pause: a silent broker is fenced.
 
 While the session of an earlier run is alive the registration is refused and tried again. A broker
-that the controller does not know any more registers anew under the same incarnation id. Owned by
+that the controller does not know any more registers again under the same incarnation id. Owned by
 the event loop's thread.
 """
 

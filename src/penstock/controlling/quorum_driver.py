@@ -73,7 +73,7 @@ logger = logging.getLogger("penstock.controlling")
 
 DISK_FULL_RETRY_S = 0.5
 RESIGN_S_MAX = 1.0
-"""How long a stopping leader waits for its voters to hear of it."""
+"""How long a stopping leader waits until its voters know."""
 
 
 class QuorumDriver:
@@ -147,7 +147,7 @@ class QuorumDriver:
     ) -> None:
         """Take part in the quorum; a node that votes alone leads when this returns.
 
-        It is called before the loop serves anybody, so it may wait for the disk.
+        It is called before the node serves, so it may wait for the disk.
         """
         self.seat.cluster_id = cluster_id
         self._quorum = quorum = Quorum(

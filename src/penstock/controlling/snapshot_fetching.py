@@ -43,7 +43,7 @@ class SnapshotFetching:
         download.take(effect.position, effect.chunk)
 
     async def load(self, effect: LoadSnapshot) -> None:
-        """Read what was fetched; the core hears of it."""
+        """Read what was fetched, and report it to the core."""
         driver, download = self._driver, self._download
         assert download is not None
         try:

@@ -1,8 +1,8 @@
 """What a shard asks of a group, whichever protocol its members speak.
 
 A group decides and changes its own memory at once; the `Effects` it returns carry the records that
-say the same. `replay` of those records, in order, on a new group must give an equal group (members'
-timers aside, which `loaded` sets anew). A group never keeps an `Effects` after returning it.
+say the same. `replay` of those records, in order, on a new group must give an equal group (except
+members' timers, which `loaded` sets). A group never keeps an `Effects` after returning it.
 
 A group does not hold committed offsets: the shard keeps them and asks the group whether a commit,
 fetch or deletion is allowed.
@@ -92,9 +92,8 @@ class Group(Protocol):
     # -- loading -------------------------------------------------------------------------------
 
     def replay(self, key: Message, value: Message | None, timestamp: int) -> None:
-        """Take up a record of this group's; a null value is a tombstone. The tombstone of a whole
-        group (GroupMetadataKey, ConsumerGroupMetadataKey) is handled by the shard, which drops the
-        group.
+        """Apply a record of this group; a null value is a tombstone. The tombstone of a whole group
+        (GroupMetadataKey, ConsumerGroupMetadataKey) is handled by the shard, which drops the group.
         """
 
     def loaded(self, now_ms: int) -> Effects:

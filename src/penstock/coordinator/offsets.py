@@ -91,7 +91,7 @@ class OffsetStore:
     def take(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int | None
     ) -> None:
-        """Take up a record; `producer_id` is that of the transaction which it is part of."""
+        """Apply a record; `producer_id` is that of the transaction which it is part of."""
         place = OffsetPlace(key.group, key.topic, key.partition)
         if value is None:
             self._remove(place)

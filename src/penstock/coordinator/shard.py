@@ -93,7 +93,7 @@ class GroupShard:
     def replay(
         self, key: bytes, value: bytes | None, timestamp: int, producer_id: int | None = None
     ) -> None:
-        """Take up a stored record; CorruptRecord if it cannot be read."""
+        """Apply a stored record; CorruptRecord if it cannot be read."""
         record = decode(key, value)
         if record is None:
             return

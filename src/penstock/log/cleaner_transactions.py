@@ -1,9 +1,9 @@
 """Which transactional data and markers the cleaner may drop.
 
 The cleaner shows every batch it meets, in offset order. Data of an aborted transaction may go at
-once. A marker may go when no batch of its transaction was met before it: then all its data is
-gone from the log. Until then an abort marker needs its entry in the transaction index of the new
-segment, so that readers go on skipping the data.
+once. A marker may go when no batch of its transaction was met before it: then all its data is gone
+from the log. Until then an abort marker needs its entry in the transaction index of the new
+segment, so that readers still skip the data.
 
 Pure; one instance serves one walk over the log.
 """

@@ -141,8 +141,7 @@ class LeaderEpochFileCache:
         if epoch == self._epochs[-1]:
             return epoch, log_end_offset
         i = bisect_right(self._epochs, epoch)
-        # Below the first known epoch its data is gone: the follower goes on at the first start we
-        # know.
+        # Data below the first known epoch is deleted: the follower continues at its start.
         floor = self._epochs[i - 1] if i else epoch
         return floor, self._starts[i]
 

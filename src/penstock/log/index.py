@@ -119,7 +119,7 @@ class _Index(ABC):
         self._written = self.entries
 
     def reset(self) -> None:
-        """Drop all entries, in memory and on disk, to build the index anew."""
+        """Drop all entries, in memory and on disk, to rebuild the index."""
         self._parse(b"")
         self.entries = self._written = 0
         self._loaded = True

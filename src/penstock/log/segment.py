@@ -358,7 +358,7 @@ class LogSegment:
         self._bytes_since_index += header.size
 
     def rebuild_indexes(self, interval: int) -> None:
-        """Make offset and time index anew from the headers (not the transaction index)."""
+        """Rebuild offset and time index from the headers (not the transaction index)."""
         self.offset_index.reset()
         self.time_index.reset()
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
@@ -541,7 +541,7 @@ class LogSegment:
         )
 
     def add_suffix(self, suffix: str) -> None:
-        """Rename the files; readers that hold the segment go on."""
+        """Rename the files; readers that hold the segment can continue."""
         self.file.rename(self.file.path + suffix)
         for index in (self.offset_index, self.time_index, self.txn_index):
             index.rename(index.path + suffix)

@@ -108,7 +108,7 @@ class StagedAppends:
         )
 
     def _take_back(self, count: int, mark: tuple[int, int, int] | None) -> None:
-        """Drop the batches of the call under way, which begin at `count`."""
+        """Drop the batches of the current call, which begin at `count`."""
         del self.batches[count:]
         del self.buffers[2 * count :]
         if mark is not None:

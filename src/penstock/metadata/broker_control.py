@@ -324,7 +324,9 @@ class BrokerControl:
         return broker is not None and self._liveness.heard_from(broker)
 
     def _return(self, broker: Broker, *, restarted: bool) -> Iterator[MetadataRecord]:
-        """What a broker that comes alive leads; a restarted one begins anew what it led."""
+        """What a broker that comes alive leads; a restarted one leads again what it led, in a new
+        epoch.
+        """
         changes = PartitionChanges(self._image, self._unclean, coming=broker)
         for key in list(self._index.leaderless):
             place = self._index.at(key)

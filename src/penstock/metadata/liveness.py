@@ -36,7 +36,7 @@ class Contact:
     epoch: int
     last_ms: int
     silent_since_ms: int
-    """From when on its silence counts: `last_ms` and what this node was held up for since."""
+    """When its silence starts to count: `last_ms` plus the time this node was blocked since."""
     metadata_offset: int = NO_OFFSET
     """The last metadata record that the broker has applied."""
     shutdown_offset: int = NO_OFFSET
@@ -88,7 +88,7 @@ class Liveness:
         self.heard(broker_id, epoch, now_ms).registered_ms = now_ms
 
     def newcomers(self) -> dict[int, int]:
-        """When each newcomer registered, as of the last sign of life of anybody."""
+        """When each newcomer registered, as of the last sign of life of any broker."""
         now_ms = max((contact.last_ms for contact in self._contacts.values()), default=0)
         return {
             broker_id: contact.registered_ms

@@ -6,8 +6,8 @@ node's metadata log, in an epoch that no other voter can have used. The node the
 it is started, and others join it as usual.
 
 What it costs: whatever a majority without this node had committed, and this node had not fetched,
-is gone. A voter that comes back with its old folder may hold such records and would contradict
-this one; it has to come back with an empty folder.
+is lost. A voter that comes back with its old folder may hold such records and would contradict this
+one; it has to come back with an empty folder.
 
 The folder is locked meanwhile, so that a running node cannot be recovered. One thread, no loop.
 """

@@ -235,7 +235,7 @@ class HttpConnection(asyncio.Protocol):
         self._task = self._loop.create_task(self._answer(transport, head if end >= 0 else None))
 
     async def _answer(self, transport: asyncio.Transport, head: bytes | None) -> None:
-        """Answer one request (`head` is None if it was too long) and go on or close."""
+        """Answer one request (`head` is None if it was too long) and continue or close."""
         method, keep_alive = "GET", False
         try:
             if head is None or len(head) > HEADER_BYTES_MAX:

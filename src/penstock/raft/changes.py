@@ -34,7 +34,7 @@ from penstock.wire.messages.update_raft_voter import (
 from penstock.wire.schema import Message
 
 VOTERS_MAX = 99
-"""More voters than anybody needs; each commit waits for a majority of them."""
+"""More voters than a cluster needs; each commit waits for a majority of them."""
 OUTCOMES: Final = {
     ErrorCode.REQUEST_TIMED_OUT: "The new voters were not committed in time; they may still be.",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "The leader changed before the new voters were committed.",

@@ -1,6 +1,6 @@
 """The follower and the unattached: finding a leader, fetching from it, taking what it sends.
 
-One fetch is under way at a time, from the flushed end of the log: the next one goes out when what
+One fetch is in progress at a time, from the flushed end of the log: the next one goes out when what
 came has been flushed. Records are taken only if they follow the log's end, with rising offsets and
 epochs, and only in the role that asked for them.
 """
@@ -79,7 +79,7 @@ def poll_follower(core: Core, role: Follower, now_ms: int) -> None:
         return
     role.fetch_ms = NEVER_MS
     if core.log.flushed_offset < core.log.end_offset:
-        return  # `on_flushed` goes on.
+        return  # `on_flushed` continues.
     fetching = role.snapshot
     key = ReplicaKey(role.leader_id)
     to = core.leader_address

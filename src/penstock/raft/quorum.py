@@ -18,7 +18,7 @@ One thread, the driver's, calls it. Duties of the driver:
     reported.
 6.  `Send`: send `request` in `version` (lower if the peer is older) to the address, and call
     `on_response` or `on_failed` with its token. When a connection to a node is refused, call
-    `on_connection_refused` as well: the process is gone.
+    `on_connection_refused` as well: its process has ended.
 7.  A request of a peer goes to `handle` with a token of yours; the answer comes as `Reply` with
     that token, at once or later. What is not answered by the time the node stops is not answered.
 8.  Fetch goes to `on_fetch`. Carry out the effects; answer `Refuse`, `Diverging` and `UseSnapshot`

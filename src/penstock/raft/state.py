@@ -1,4 +1,4 @@
-"""The quorum-state file: which epoch this node is in and whom it follows or voted for.
+"""The quorum-state file: this node's epoch, and its leader or vote in it.
 
 It is written in Kafka's JSON form (data_version 1; 0 is read as well) and must be on disk before
 the node acts on it: a voter that forgot its epoch could vote twice, or lead twice in the same one.

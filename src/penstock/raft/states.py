@@ -71,7 +71,7 @@ class Follower:
     timeout_ms: int
     """When the leader has been silent for too long."""
     fetch_ms: int
-    """When to fetch; never while a fetch is under way."""
+    """When to fetch; never while a fetch is in progress."""
     election_ms: int = NEVER_MS
     """When to stand for election because the leader is known to be gone."""
     leader_lost: bool = False
@@ -98,7 +98,7 @@ class Progress:
     last_caught_up_ms: int = -1
     leader_end_at_fetch: int = -1
     heard_ms: int = 0
-    """When it was last heard of, or when it began to count."""
+    """When it last sent a fetch, or when it was added."""
     begin_ms: int = 0
     """When to announce this epoch to it."""
 

@@ -95,7 +95,7 @@ class ClassicGroup(JoiningGroup):
         return fx
 
     def topics_changed(self, names: frozenset[str], now_ms: int) -> Effects:
-        """Nothing: the leader watches the topics and joins anew when it must."""
+        """Nothing: the leader watches the topics and joins again when it must."""
         return Effects()
 
     def unpark(self, code: ErrorCode) -> list[Reply]:

@@ -144,7 +144,7 @@ class JoiningGroup(GroupMachine):
             State.PREPARING_REBALANCE: False,
             # The answer to the JoinGroup of this generation may have been lost.
             State.COMPLETING_REBALANCE: same,
-            # A leader joins anew when topics have changed, which its metadata does not show.
+            # A leader joins again when topics have changed, which its metadata does not show.
             State.STABLE: same and not leads,
         }[self.state]
         if stays:
@@ -211,7 +211,7 @@ class JoiningGroup(GroupMachine):
     ) -> None:
         """The process behind a static id is back under a new member id; the old one is fenced.
 
-        A stable group goes on without a rebalance as long as its protocol stays the same: the new
+        A stable group continues without a rebalance as long as its protocol stays the same: the new
         process has the old one's assignment.
         """
         leader_before = self.roster.leader_id
@@ -230,7 +230,7 @@ class JoiningGroup(GroupMachine):
             skip = member_id == self.roster.leader_id
             fx.answer(caller, self._joined(caller, member, skip=skip))
         else:
-            # An old client that finds itself to be the leader would assign anew: it is shown the
+            # An old client that finds itself to be the leader would assign again: it is shown the
             # id that it had.
             fx.answer(caller, self._joined(caller, member, leader=leader_before))
 

@@ -9,7 +9,7 @@ Timers, by key after the group's id:
   exactly in PreparingRebalance.
 * `sync`: members that have not sent SyncGroup by then are dropped. Set exactly while some have not.
 * `session MEMBER`: the member, or one that was given an id and has not joined, has been silent for
-  too long. Runs out without effect while a request of an old member waits here, and is set anew
+  too long. Runs out without effect while a request of an old member waits here, and is set again
   when that is answered.
 
 Invariants: JoinGroups wait only in PreparingRebalance, SyncGroups only in CompletingRebalance; the
@@ -290,7 +290,7 @@ class GroupMachine:
         return (self.group_id, *parts)
 
     def _restart_session(self, fx: Effects, member: ClassicMember, now_ms: int) -> None:
-        """A sign of life: the member's time begins anew."""
+        """A sign of life: restart the member's session timer."""
         limit_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
         fx.set_timer(self._key(SESSION, member.member_id), now_ms + limit_ms)
 

@@ -61,7 +61,7 @@ class Engine:
     # -- members -------------------------------------------------------------------------------
 
     def set_profile(self, member: Member, profile: Profile, effects: Effects) -> bool:
-        """Take up what a member, new or known, says about itself; whether its subscription changes.
+        """Store what a member, new or known, sends about itself; whether its subscription changes.
 
         The group enters the next epoch if the topics of the member change. A regular expression
         that is not resolved yet has no topics: `resolve_regex` enters the epoch when it finds some.
@@ -109,7 +109,7 @@ class Engine:
         self.unwatch(member, effects)
 
     def leave(self, members: list[Member], effects: Effects, now_ms: int) -> None:
-        """Members go for good: the group is rebalanced without them."""
+        """Members leave permanently: the group is rebalanced without them."""
         for member in members:
             self.forget(member, effects)
         self._drop_unused_regexes(effects)
@@ -220,7 +220,7 @@ class Engine:
                     racks[topic_id, number] = found
         return racks
 
-    # -- members on their way ------------------------------------------------------------------
+    # -- reconciliation ------------------------------------------------------------------------
 
     def reconcile(
         self,
@@ -254,14 +254,14 @@ class Engine:
         return after.assigned.keys() != before.assigned.keys()
 
     def is_reconciled(self, member: Member) -> bool:
-        """The member has all that it shall have, and nothing else."""
+        """The member has its whole target, and nothing else."""
         progress = member.progress
         return (
             progress.state is MemberState.STABLE and progress.epoch == self.roster.assignment_epoch
         )
 
     def waits_for_others(self, member: Member) -> bool:
-        """Somebody else still holds a partition that the member shall get."""
+        """Another member still holds a partition of this member's target."""
         target = self.roster.target.get(member.member_id, frozenset())
         return any(not self.roster.is_free(p, member.member_id) for p in target)
 
@@ -275,7 +275,7 @@ class Engine:
         return (self.group_id, kind, *rest)
 
     def heard_from(self, member: Member, effects: Effects, now_ms: int) -> None:
-        """The member's session begins anew."""
+        """Restart the member's session timer."""
         classic = member.profile.classic
         timeout_ms = (
             self.config.consumer_session_timeout_ms

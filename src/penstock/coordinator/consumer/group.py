@@ -385,7 +385,7 @@ class ConsumerGroup:
 
 def _held_since(member: Member, epoch: int, partitions: Collection[Partition]) -> bool:
     """Whether the member has held all `partitions` since an epoch that it knew (KIP-1251): one that
-    has not heard of the present epoch yet may still commit what it consumes.
+    does not know the present epoch yet may still commit what it consumes.
     """
     if epoch > member.epoch:
         return False

@@ -9,7 +9,7 @@ A join with a regular expression that is new to the group is answered before the
 resolved, as in Kafka: the topics come with the next heartbeat.
 
 A member whose last answer was lost repeats its previous epoch: it is answered again if it owns
-nothing that is not its own. Epoch 0 is always accepted: a member that starts anew owns nothing.
+nothing that is not its own. Epoch 0 is always accepted: a member that starts again owns nothing.
 
 Where this is kinder than Kafka: a static member may repeat its own join (Kafka answers
 UNRELEASED_INSTANCE_ID to a join whose answer was lost, until the session ends), and may come
@@ -162,7 +162,7 @@ def known_static_member(engine: Engine, member_id: str, instance_id: str) -> Mem
 
 
 def left(request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    """The answer to a member that has gone."""
+    """The answer to a member that has left."""
     return ConsumerGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch
     )
@@ -187,7 +187,7 @@ def new_member_id(engine: Engine) -> str:
 def _find_member(
     engine: Engine, request: ConsumerGroupHeartbeatRequest, effects: Effects
 ) -> Member:
-    """The member that speaks; a new one if it joins."""
+    """The member that sent the request; a new one if it joins."""
     roster = engine.roster
     if request.member_epoch != JOIN_EPOCH:
         if request.instance_id is None:

@@ -107,7 +107,7 @@ class Roster:
         return self.owners.get(partition, member_id) == member_id
 
     def reindex(self) -> None:
-        """Derive `owners` anew: while a compacted log is replayed members may overlap."""
+        """Derive `owners` again: while a compacted log is replayed members may overlap."""
         self.owners.clear()
         for member in self.members.values():
             self._own(member.member_id, Progress(), member.progress)

@@ -1,6 +1,6 @@
 """The end of a transaction: EndTxn, fencing and the markers that follow.
 
-A transaction ends in two steps. `Prepare...` decides it, and is written before anybody else hears
+A transaction ends in two steps. `Prepare...` decides it, and is written before anyone else learns
 of it; then every partition of the transaction gets a marker (the action `WriteMarkers`), and when
 all have it `Complete...` is written. A transaction without partitions takes both steps at once.
 
@@ -132,7 +132,8 @@ def _decide_version_2(metadata: TransactionMetadata, request: EndTxnRequest) -> 
     )
     if producer_id != metadata.producer_id and not used_up:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    # Only an end of version 2 has bumped the epoch; otherwise the current one is somebody else's.
+    # Only an end of version 2 has bumped the epoch; otherwise the current one belongs to another
+    # owner.
     bumped = metadata.client_version >= VERSION_2
     repeated = bumped and (used_up or epoch + 1 == metadata.producer_epoch)
     known = epoch == metadata.producer_epoch and epoch <= LAST_EPOCH_OF_CLIENTS

@@ -66,7 +66,7 @@ class TransactionMetadata:
     def initialise(
         self, producer_id: int, producer_epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
     ) -> None:
-        """InitProducerId: a producer begins anew, with this id and epoch."""
+        """InitProducerId: a producer starts again, with this id and epoch."""
         self._go(State.EMPTY, now_ms)
         self._identify(producer_id, producer_epoch)
         self.last_producer_epoch = last_epoch
@@ -83,8 +83,8 @@ class TransactionMetadata:
         self.client_version = client_version
 
     def fence(self, *, bump: bool) -> None:
-        """Nobody may go on with the open transaction; `prepare` must follow, and bumps the epoch
-        itself in version 2.
+        """The open transaction is closed to its producer; `prepare` must follow, and bumps the
+        epoch itself in version 2.
         """
         self._go(State.PREPARE_EPOCH_FENCE, self.last_update_ms)
         if bump:

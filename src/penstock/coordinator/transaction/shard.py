@@ -68,7 +68,7 @@ class TransactionShard:
     def replay(
         self, key: bytes, value: bytes | None, _timestamp: int, _producer_id: int | None
     ) -> None:
-        """Take up a stored record; CorruptRecord if it cannot be read."""
+        """Apply a stored record; CorruptRecord if it cannot be read."""
         record = decode(key, value)
         if record is None:
             return
@@ -83,7 +83,7 @@ class TransactionShard:
         raise InvariantBroken("the transaction log has a transaction marker in it")
 
     def loaded(self, now_ms: int) -> Effects:
-        """The partition has been replayed: time runs again, and what was decided goes on."""
+        """The partition has been replayed: set the timers, and continue prepared transactions."""
         effects = Effects()
         for metadata in self.transactions.values():
             if metadata.state is State.ONGOING:

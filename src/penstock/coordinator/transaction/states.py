@@ -49,7 +49,7 @@ transaction of version 2 that nothing was put into.
 PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 """Decided and not yet complete: other requests are told to retry."""
 IDLE: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-"""No transaction is under way: the next may begin, and the transactional id may expire."""
+"""No transaction is open: the next may begin, and the transactional id may expire."""
 PASSED_THROUGH: Final = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
 """Never between two events, and never in the log."""
 
