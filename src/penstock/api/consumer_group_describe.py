@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.api.consumer_group_heartbeat import serves_consumer_protocol
 from penstock.api.groups import GROUP_OPERATIONS, to_shard
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
@@ -18,6 +19,13 @@ from penstock.wire.messages.consumer_group_describe import (
 async def consumer_group_describe(
     broker: Broker, request: Request[ConsumerGroupDescribeRequest]
 ) -> ConsumerGroupDescribeResponse:
+    if not serves_consumer_protocol(broker):
+        return ConsumerGroupDescribeResponse(
+            groups=[
+                DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
+                for group_id in request.body.group_ids
+            ]
+        )
     unnamed = [
         DescribedGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)
         for group_id in request.body.group_ids

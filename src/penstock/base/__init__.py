@@ -1,3 +1,1 @@
-"""The ground floor: errors, ids, clock and randomness, named limits. It imports nothing of the
-house.
-"""
+"""The lowest room: errors, ids, clock and randomness, named limits. It imports no other room."""

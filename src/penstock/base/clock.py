@@ -1,6 +1,6 @@
-"""Time and chance as interfaces, so that the simulator can supply its own.
+"""Clock and random numbers as interfaces, so that the simulator can supply its own.
 
-The pure cores never ask for either: they are handed a time and, where they need chance, a `Rng`.
+The pure rooms read no clock: they are passed a time and, where they need random numbers, a `Rng`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The errors of the house.
+"""The errors that Penstock raises on purpose.
 
 Three families, as they are handled differently:
 
 * `ApiError`: the client broke a rule (or asked for something that is not here). It is answered with
   the protocol's error code and a message that says what to do.
-* `StorageError`: the world failed (disk full, I/O error). What is affected refuses writes and
-  raises an alarm; everything else goes on, nothing is lost.
-* `InvariantBroken`: we broke a rule of our own. The partition it concerns stops loudly.
+* `StorageError`: the disk failed (no space, an I/O error). What is affected refuses writes and
+  raises an alarm; everything else continues, nothing is lost.
+* `InvariantBroken`: a bug of ours. The affected partition stops and raises an alarm.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class ErrorCode(IntEnum):
 
 
 class PenstockError(Exception):
-    """Root of every error that the house raises on purpose."""
+    """The base class of these errors."""
 
 
 class ApiError(PenstockError):
@@ -168,7 +168,7 @@ class ApiError(PenstockError):
 
 
 class StorageError(PenstockError):
-    """The disk refused: no space, an I/O error, a file that is gone."""
+    """The disk failed: no space, an I/O error, a missing file."""
 
 
 class CorruptRecord(StorageError):

@@ -1,7 +1,8 @@
-"""A stretch of an open file that goes to a socket without passing through the process.
+"""A region of an open file that is sent to a socket without passing through the process.
 
-The log makes it, the codec of an answer puts it among its buffers, the connection sends it. Its
-file stays open until nobody has the region any more. It may change threads, but not be shared.
+The log creates it, the codec of a response puts it between its buffers, the connection sends it.
+Its file stays open while the region is referenced. It may be passed to another thread, but not used
+by two at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class FileRegion:
-    """`size` bytes from `position` on; both move on with what was taken."""
+    """`size` bytes from `position` on; both change as bytes are sent or read."""
 
     __slots__ = ("_let_go", "fd", "position", "size")
 
@@ -31,9 +32,10 @@ class FileRegion:
         return self.size
 
     def send_to(self, socket_fd: int, bytes_max: int) -> int:
-        """Hand over what the socket takes now; BlockingIOError when that is nothing.
+        """Send what the socket takes now; BlockingIOError if it takes nothing.
 
-        Where a file system cannot do that, who sends has to `read` as if the socket were full.
+        Where the file system does not support it, the sender must `read`, as if the socket were
+        full.
         """
         try:
             sent = os.sendfile(socket_fd, self.fd, self.position, min(self.size, bytes_max))
@@ -45,7 +47,7 @@ class FileRegion:
         return sent
 
     def read(self, bytes_max: int) -> bytes:
-        """Take what comes next into memory, for who cannot send it from the file."""
+        """Read the next bytes into memory, for a sender that cannot send from the file."""
         data = os.pread(self.fd, min(self.size, bytes_max), self.position)
         self._take(len(data))
         return data

@@ -1,4 +1,4 @@
-"""Ids that the whole house uses.
+"""Ids that all rooms use.
 
 A uuid is its 16 bytes: that is how it travels, it hashes and compares quickly, and it is turned
 into text (Kafka's form: URL-safe base64 without padding) only for people.

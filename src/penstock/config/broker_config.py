@@ -1,10 +1,9 @@
 """The broker settings, each field a row of the table; `BrokerConfig()` has the defaults.
 
-The fields stand in groups (one base class each, so that each can be read at one sitting): the
-node itself, its network, its cluster, the topics it creates, its logs, consumer groups, and
-transactions. A
-broker setting that only supplies a topic setting's default is declared with `topic_default`, which
-takes type, default and bounds from the topic's row.
+The fields stand in groups (one base class each, so that each can be read at one sitting): the node
+itself, its network, its cluster, the topics it creates, its logs, consumer groups, and
+transactions. A broker setting that only supplies a topic setting's default is declared with
+`topic_default`, which takes type, default and bounds from the topic's row.
 """
 
 from __future__ import annotations

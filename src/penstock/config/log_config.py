@@ -288,10 +288,6 @@ class LogConfig:
     )
 
     @property
-    def compacts(self) -> bool:
-        return "compact" in self.cleanup_policy
-
-    @property
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
 

@@ -1,11 +1,11 @@
 """What a setting is: its name, type, default, allowed values and documentation, and how a text is
 parsed.
 
-The table itself is written as the fields of two classes, `LogConfig` (topic settings) and
-`BrokerConfig` (broker settings): each field is declared with `setting(...)`, its name with `_`
-for `.` is the setting's name, and `Table` reads the rows back. So a row, its type for the checker
-and its attribute are one place, and everything else (validation, DescribeConfigs,
-docs/settings.md) is derived from it.
+The table itself is written as the fields of three classes, `LogConfig` (topic settings),
+`BrokerConfig` (broker settings) and `ConsumerGroupConfig` (group settings): each field is declared
+with `setting(...)`, its name with `_` for `.` is the setting's name, and `Table` reads the rows
+back. So a row, its type for the checker and its attribute are one place, and everything else
+(validation, DescribeConfigs, docs/settings.md) is derived from it.
 
 Texts are parsed as Kafka parses them: surrounding blanks do not count, booleans are `true` and
 `false` in any case, lists are separated by commas. A text that is refused raises `ConfigError`

@@ -3,15 +3,15 @@
 It is made when the node has become the leader of the metadata quorum and its epoch's first record
 is committed, on a copy of the committed image, and is thrown away with the leadership.
 
-A broker whose connection breaks, and at the beginning every broker that has not been heard from, is
-knocked at: where nothing listens any more the broker is fenced at once. Everything else waits for
-the session to end.
+When a broker's connection breaks, and at the start for every broker that has not sent a heartbeat,
+the controller tries to connect to it: if nothing listens there, the broker is fenced at once. In
+all other cases it waits for the session to end.
 
-After the loop was held up (by a huge request, or a pause of the machine) timers and tasks run
-before the sockets are read, so the signs of life that came meanwhile are not known yet. The
-controller therefore looks every `LOOK_MS` whether the loop turns; the time by which a look is too
-late counts as nobody's silence. The rest counts: on a loop that is slow for good sessions last
-longer, but end. Owned by the event loop's thread.
+After the loop was blocked (by a huge request, or a pause of the machine) timers and tasks run
+before the sockets are read, so heartbeats that arrived meanwhile are not known yet. Therefore a
+timer of the controller runs every `LOOK_MS`; the time by which it is late is not counted as silence
+of the brokers. The rest counts: on a loop that is always slow sessions last longer, but they end.
+Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ logger = logging.getLogger("penstock.controlling")
 R = TypeVar("R")
 
 FIRST_SIGN_S = 0.3
-"""How long a new controller waits for brokers to show up before it knocks again."""
+"""How long a new controller waits for the brokers' heartbeats before it tries to connect."""
 KNOCK_PAUSES_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""The pauses before each knock at a broker that is not heard from; its session goes on."""
+"""The pauses before each attempt to connect to a silent broker; its session continues."""
 LOOK_MS = 100
-"""How often the controller looks whether the loop turns, and thus reads what others send."""
+"""How often the controller checks that the loop runs, and so reads what others send."""
 HELD_UP_MS_MIN = 100
-"""A look that is more than this late was held up; less is the usual business of a loop."""
+"""A check that is later than this was blocked; less is normal for a loop."""
 
 
 class ActiveController:
@@ -65,7 +65,7 @@ class ActiveController:
         self._connections: dict[int, Connection | None] = {}
         """How each broker was last heard from; None for the one on this node."""
         self._looked_ms = now_ms()
-        """When the loop was last known to turn."""
+        """When the loop was last known to run."""
         self._dropped = False
         self.bootstrapped = False
         """The log is known to begin as a cluster's log has to."""
@@ -119,7 +119,9 @@ class ActiveController:
         self._timers["look"] = self._loop.call_later(LOOK_MS / 1000, self._look)
 
     def _notice_hold_up(self) -> None:
-        """Before sessions are judged: what was sent while the loop stood still is not read yet."""
+        """Called before sessions are checked: what was sent while the loop was blocked is not read
+        yet.
+        """
         now_ms = self._now_ms()
         late_ms = now_ms - self._looked_ms - LOOK_MS
         if late_ms > HELD_UP_MS_MIN:
@@ -140,8 +142,8 @@ class ActiveController:
     def ended_run(self, request: BrokerRegistrationRequest) -> Broker | None:
         """The earlier run that a registration proves to be over.
 
-        Who registers holds its data folder's lock and its addresses. If those are the ones that an
-        earlier run of the broker has registered, that run has given them up.
+        A broker that registers holds the lock of its data folder and its addresses. If an earlier
+        run of it had registered the same ones, that run has ended.
         """
         broker = self.controller.image.brokers.get(request.broker_id)
         if (
@@ -183,7 +185,7 @@ class ActiveController:
             )
 
     async def _is_gone(self, broker: Broker, address: Address) -> bool:
-        """Whether nothing listens there; asked again while nothing is heard from the broker.
+        """Whether nothing listens there; tried again while the broker is silent.
 
         A process that is being killed loses its connections one by one, and the kernel may still
         accept for it when the first of them breaks.

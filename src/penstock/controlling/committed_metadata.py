@@ -2,12 +2,12 @@
 
 Committed batches are read back from the log and applied in order, at most `SLICE_BYTES` of them in
 one turn of the loop, so that a node that has much to catch up with still answers; listeners are
-told after each slice what it changed. What this node decided itself as controller is at hand
-already decoded.
+called after each slice with what it changed. Records that this node decided as controller are not
+decoded again.
 
 Invariants: records are applied once, in order, and never before they are committed; `image` is one
-object for the node's whole life, also when a snapshot takes its contents' place. Owned by the
-event loop's thread.
+object for the node's whole life, also when a snapshot replaces its contents. Owned by the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Decided(NamedTuple):
 
 class CommittedMetadata:
     def __init__(self, log: MetadataLog, on_applied: Callable[[], None]) -> None:
-        """`on_applied` is called after each slice, when its listeners have been told."""
+        """`on_applied` is called after each slice, after its listeners."""
         self.image = MetadataImage()
         self.deleted_topics: dict[Uuid, None] | None = {}
         """The topics whose deletion was seen, while the node starts: their directories may have
@@ -78,7 +78,7 @@ class CommittedMetadata:
             self._go_on()
 
     def advance_now(self, high_watermark: int) -> None:
-        """Apply all of it before returning: before the node serves anybody."""
+        """Apply all of it before returning; used before the node serves."""
         self._target = max(self._target, high_watermark)
         while self.applied_offset < self._target and self.failure is None:
             self._apply_slice()
@@ -147,14 +147,14 @@ class CommittedMetadata:
     # -- snapshots -----------------------------------------------------------------------------
 
     def _load_stored(self, snapshot: Snapshot) -> None:
-        """Before the node serves anybody: all at once."""
+        """Before the node serves: all at once."""
         delta = MetadataDelta()
         for batch in snapshot.batches:
             self.image.apply(decode_batch(batch), delta)
         self._at(snapshot)
 
     async def decoded(self, snapshot: Snapshot) -> MetadataImage:
-        """The image that a fetched snapshot stands for; others go on in between."""
+        """The image of a fetched snapshot; other work runs in between."""
         image, delta = MetadataImage(), MetadataDelta()
         for number, batch in enumerate(snapshot.batches):
             image.apply(decode_batch(batch), delta)

@@ -1,9 +1,9 @@
-"""The active controller as the rest of the node sees it, wherever it sits.
+"""The active controller as the rest of the node sees it, on whichever node it is.
 
 `submit` decides on this node, if it is the active controller; `call` asks the active controller,
-here or over the wire, and goes on asking while it moves; `forward` passes a client's request on in
-an envelope. Whoever is told NOT_CONTROLLER, or loses the connection, looks for the controller anew.
-Owned by the event loop's thread.
+here or over the wire, and retries while it moves; `forward` passes a client's request on in an
+envelope. After NOT_CONTROLLER or a lost connection the controller is looked up again. Owned by the
+event loop's thread.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Where the active controller sits while this node leads the quorum.
+"""Holds the active controller while this node leads the quorum.
 
 A decision's records become one batch of the log; its response waits until they are committed and
-applied. With the leadership the controller goes, and who waits for records of its own is told
-NOT_CONTROLLER: whether they will be committed is up to the next leader. Owned by the event loop's
-thread.
+applied. When the leadership is lost, the controller is dropped, and responses that wait for records
+fail with NOT_CONTROLLER: the next leader decides whether those are committed. Owned by the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ControllerSeat:
         self._settings = settings
         self._rng = rng
         self._led: BecameLeader | None = None
-        # The ends of what is appended and not yet committed, and who waits for each.
+        # (end offset, waiter) of what is appended and not yet committed.
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     # -- leadership ----------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class ControllerSeat:
         for _, waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(self._unavailable())
-                waiter.exception()  # whoever waited may have gone, and need not be told
+                waiter.exception()  # mark it as retrieved: the waiting task may have been cancelled
 
     def _unavailable(self) -> ApiError:
         if self._driver.failure is not None:
@@ -110,7 +110,7 @@ class ControllerSeat:
         if records:
             committed = self._append(active, records)
             active.arm()
-            # Who gives up waiting must not take those with it who wait for the same records.
+            # A waiter that is cancelled must not cancel others that wait for the same records.
             await asyncio.shield(committed)
         else:
             active.arm()

@@ -5,11 +5,11 @@
 A broker registers with a new incarnation id and is given its epoch. It catches up with the metadata
 as far as its own registration, then asks to be unfenced (RECOVERY) and runs. A heartbeat goes out
 every `broker.heartbeat.interval.ms`, and at once when something waits for it: to be unfenced, to be
-let go, or when another broker's state has changed and the controller waits for all to know.
-Whatever goes wrong with one, the next follows after the pause: who falls silent is fenced.
+let go, or when another broker's state has changed and the controller waits for all to know. If one
+fails, the next still follows after the pause: a silent broker is fenced.
 
 While the session of an earlier run is alive the registration is refused and tried again. A broker
-that the controller does not know any more registers anew under the same incarnation id. Owned by
+that the controller does not know any more registers again under the same incarnation id. Owned by
 the event loop's thread.
 """
 
@@ -68,7 +68,7 @@ class BrokerLifecycle:
         cordoned: Callable[[], list[bytes]],
         quorum_is_lost: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`request` is what the broker registers with; `cordoned` tells its cordoned folders;
+        """`request` is what the broker registers with; `cordoned` returns its cordoned folders;
         `quorum_is_lost` finds out whether there can be a controller at all.
         """
         self.state = BrokerState.STARTING
@@ -165,7 +165,7 @@ class BrokerLifecycle:
         return self._settings.config.broker_heartbeat_interval_ms / 1000
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep, unless something happens that the controller should hear of."""
+        """Sleep, unless there is something to report to the controller."""
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -197,7 +197,9 @@ class BrokerLifecycle:
     # -- the way down --------------------------------------------------------------------------
 
     async def shut_down(self) -> None:
-        """Hand leaderships over and have the controller's leave to go, within `SHUTDOWN_S_MAX`."""
+        """Hand over leaderships and wait for the controller's permission to stop, up to
+        `SHUTDOWN_S_MAX`.
+        """
         if self.state is not BrokerState.RUNNING:
             return
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
@@ -215,7 +217,7 @@ class BrokerLifecycle:
                 return
 
     def hurry(self) -> None:
-        """Do not wait for the controller's leave any longer."""
+        """Do not wait for the controller's permission any longer."""
         if not self._let_go.done():
             self._let_go.set_result(None)
 

@@ -4,9 +4,9 @@ quorum-state file.
 The log begins at offset 0 or where a snapshot ends. After a snapshot has been written, the log
 below the older of the two that are kept goes.
 
-Invariants: what a flush covers never includes what a truncation took away while it ran; a
-snapshot that reaches further than the log takes the log's place. Owned by the event loop's
-thread; only what is said to wait for the disk may run elsewhere.
+Invariants: what a flush covers never includes what a truncation took away while it ran; a snapshot
+that reaches further than the log takes the log's place. Owned by the event loop's thread; only
+methods that are documented to wait for the disk may run elsewhere.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A file is a run of record batches: a control batch with the snapshot's header, t
 version and its voters; batches of metadata records; a control batch with the footer. It stands
 for everything below `end offset` of the metadata log, whose last record had `epoch`.
 
-A snapshot is written in steps of `RECORDS_PER_STEP`, so that the loop goes on in between, into a
-`.part` file that gets its name only when it is on disk. One whose footer or checksums are not as
-they must be does not count: the next older one is taken. `SNAPSHOTS_KEPT` are kept, the older one
-for followers that are fetching it.
+A snapshot is written in steps of `RECORDS_PER_STEP`, so that the loop serves others in between,
+into a `.part` file that gets its name only when it is on disk. One whose footer or checksums are
+not as they must be does not count: the next older one is taken. `SNAPSHOTS_KEPT` are kept, the
+older one for followers that are fetching it.
 
 Limits: `PIECE_BYTES_MAX` of a snapshot per FetchSnapshot. Owned by the event loop's thread; only
 `finish` may run elsewhere.

@@ -2,18 +2,18 @@
 
 Every event (a request, an answer, a flush, a deadline) is handed to `raft.quorum` in turn, and all
 effects of one are carried out before the next: an event that comes while an effect waits for the
-disk stands in line. Votes and truncations are on disk before anybody hears of them.
+disk is queued. Votes and truncations are on disk before anything is sent.
 
-The way of a change on the active controller: a decision gives `(records, response)`; the records
-are appended to the `__cluster_metadata` log as one batch and taken into the controller's own image,
-so that the next decision builds on them; followers fetch them, an fsync in a worker thread makes
-them durable here; once a majority has them they are committed, applied to the image that the broker
-serves from, listeners are told, and the response is given.
+A change on the active controller: a decision gives `(records, response)`; the records are appended
+to the `__cluster_metadata` log as one batch and taken into the controller's own image, so that the
+next decision builds on them; followers fetch them, an fsync in a worker thread makes them durable
+here; once a majority has them they are committed, applied to the image that the broker serves from,
+listeners are called, and the response is sent.
 
 Invariants: nothing uncommitted is ever visible outside the controller; responses are given in the
-order of their records. When the log refuses an append nothing has happened. When an fsync fails
-nobody knows what the disk has kept: this node takes no further part until a restart has read it
-back. Owned by the event loop's thread.
+order of their records. When the log refuses an append, nothing has changed. When an fsync fails, it
+is unknown what the disk has kept: this node takes no further part until a restart has read it back.
+Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ logger = logging.getLogger("penstock.controlling")
 
 DISK_FULL_RETRY_S = 0.5
 RESIGN_S_MAX = 1.0
-"""How long a stopping leader waits for its voters to hear of it."""
+"""How long a stopping leader waits until its voters know."""
 
 
 class QuorumDriver:
@@ -89,7 +89,7 @@ class QuorumDriver:
         self.metadata = CommittedMetadata(log, self._applied)
         self.fetches = QuorumFetches(self)
         self.failure: str | None = None
-        """Why this node takes no more part; None while all is well."""
+        """Why this node takes no more part in the quorum; None if it does."""
         self.seat = ControllerSeat(self, settings, rng)
         self._peers = peers
         self._rng = rng
@@ -122,7 +122,7 @@ class QuorumDriver:
 
     @property
     def leader_id(self) -> int:
-        """The leader of the quorum, who is or will be the active controller; -1: not known."""
+        """The leader of the quorum, which is or will be the active controller; -1: not known."""
         return NO_NODE if self._quorum is None else self._quorum.leader_id
 
     @property
@@ -147,7 +147,7 @@ class QuorumDriver:
     ) -> None:
         """Take part in the quorum; a node that votes alone leads when this returns.
 
-        It is called before the loop serves anybody, so it may wait for the disk.
+        It is called before the node serves, so it may wait for the disk.
         """
         self.seat.cluster_id = cluster_id
         self._quorum = quorum = Quorum(
@@ -269,7 +269,7 @@ class QuorumDriver:
         self.event(self.quorum.tick)
 
     def in_thread(self, work: Callable[[], None]) -> asyncio.Future[None]:
-        """Do what waits for the disk beside the loop; one such work at a time."""
+        """Do what waits for the disk in a worker thread; one such task at a time."""
         return self._loop.run_in_executor(self._pool, work)
 
     # -- effects -------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class QuorumDriver:
         return self._spawn(self._write_state_when_there_is_room(effect.text))
 
     async def _write_state_when_there_is_room(self, text: str) -> None:
-        """Nothing goes on before it is written: a full disk is waited for, any other trouble ends
+        """Nothing continues before it is written: a full disk is waited for, any other failure ends
         this node's part in the quorum.
         """
         waits = False
@@ -449,7 +449,7 @@ class QuorumDriver:
         return future
 
     def tell_of_change(self) -> None:
-        """Wake those who wait for another controller."""
+        """Wake the calls that wait for another controller."""
         changed, self._changed = self._changed, self._loop.create_future()
         changed.set_result(None)
 

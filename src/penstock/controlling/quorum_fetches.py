@@ -1,9 +1,9 @@
-"""Fetch and FetchSnapshot of the metadata log: the core judges, the bytes are read here.
+"""Fetch and FetchSnapshot of the metadata log: the core decides, this module reads the bytes.
 
-A reader that has everything waits: for records, for a higher high watermark, or for another
-leader, up to the time it gave. However often its fetch is judged meanwhile, it was heard from only
-when that came in. Limits: `max_bytes` of the request; the first batch is sent whole even when it is
-larger. Owned by the event loop's thread.
+A reader that has everything waits for records, for a higher high watermark or for another leader,
+up to its max_wait_ms. Its fetch may be passed to the core several times meanwhile; as a sign of
+life it counts once, when it came in. Limits: `max_bytes` of the request; the first batch is sent
+whole even when it is larger. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class QuorumFetches:
         return quorum.log_end_offset, quorum.high_watermark, quorum.leader_and_epoch
 
     def wake(self) -> None:
-        """Something may have changed: answer, in the next turn, who has waited for it."""
+        """Something may have changed: answer the waiting fetches in the next turn of the loop."""
         if self._parked and not self._waking:
             self._waking = True
             self._loop.call_soon(self._wake)
@@ -125,7 +125,9 @@ class QuorumFetches:
             self._ask(fetch, may_wait=True)
 
     def stop(self) -> None:
-        """Nobody is answered any more: whoever waits is hung up on and looks elsewhere."""
+        """Waiting fetches are not answered any more: their connections are closed, and the readers
+        try another node.
+        """
         for fetch in list(self._parked):
             self._unpark(fetch)
             fetch.exchange.connection.abort()

@@ -1,4 +1,4 @@
-"""How the metadata quorum and the cluster look from this node, read when a scrape asks."""
+"""The state of the metadata quorum and the cluster as this node sees it, read on every scrape."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A snapshot on its way from the leader: pieces to a file, the file to an image, and in place.
+"""A snapshot that is fetched from the leader: its pieces are written to a file, loaded as an image,
+and installed.
 
-Until it is installed neither the log nor the served image has changed; what is given up leaves
-nothing. Owned by the event loop's thread.
+Until it is installed neither the log nor the served image changes; one that is given up leaves no
+file. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class SnapshotFetching:
         download.take(effect.position, effect.chunk)
 
     async def load(self, effect: LoadSnapshot) -> None:
-        """Read what was fetched; the core hears of it."""
+        """Read what was fetched, and report it to the core."""
         driver, download = self._driver, self._download
         assert download is not None
         try:

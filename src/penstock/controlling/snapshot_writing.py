@@ -1,10 +1,10 @@
 """When snapshots of the metadata are written, and how, without holding up the loop.
 
-One is due after `metadata.log.max.record.bytes.between.snapshots` of new records, or when
-something has changed and `metadata.log.max.snapshot.interval.ms` have passed since the last one.
-The image is frozen, which is quick, and encoded in steps with a pause after each; the fsync runs
-beside the loop. One snapshot is written at a time. One that fails is given up, said in the log, and
-tried again with the next change after `RETRY_S`. Owned by the event loop's thread.
+One is due after `metadata.log.max.record.bytes.between.snapshots` of new records, or when something
+has changed and `metadata.log.max.snapshot.interval.ms` have passed since the last one. The image is
+frozen, which is quick, and encoded in steps with a pause after each; the fsync runs in a worker
+thread. One snapshot is written at a time. One that fails is given up, logged, and tried again with
+the next change after `RETRY_S`. Owned by the event loop's thread.
 """
 
 from __future__ import annotations

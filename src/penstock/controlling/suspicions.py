@@ -1,10 +1,11 @@
-"""Brokers that have just gone, as far as this node can tell before the controller has said so.
+"""Brokers that have probably just died: this node notices before the controller has fenced them.
 
 When a connection to another broker breaks, its clients' connections break at the same moment, and
 they ask for metadata at once: a few milliseconds before the controller has fenced the broker and
 named new leaders. An answer with the old leader would cost them their next refresh, a second later
-with librdkafka. So such an answer waits until the controller has spoken, or until the broker turns
-out to be there: where a knock is refused up to `SUSPICION_S_MAX`, otherwise as long as the knocks.
+with librdkafka. So such an answer waits until the controller has decided, or until the broker turns
+out to be alive: up to `SUSPICION_S_MAX` if a connection is refused, otherwise while connections are
+tried.
 
 A broker that has just been fenced stays on the list of brokers that clients get for `LISTED_S`:
 librdkafka takes a broker that has left the list down together with the partitions that it is about
@@ -25,7 +26,9 @@ from penstock.peers.peers import Channel, Knock, knock
 SUSPICION_S_MAX = 1.0
 LISTED_S = 3.0
 KNOCK_PAUSES_S = (0.0, 0.02, 0.05, 0.1)
-"""The pauses before each knock: the kernel may still accept for a process that is being killed."""
+"""The pauses before each attempt to connect: the kernel may still accept for a process that is
+being killed.
+"""
 
 
 class Suspicions:
@@ -66,7 +69,7 @@ class Suspicions:
                 return
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The controller has spoken of brokers."""
+        """The controller has changed brokers."""
         for broker_id in delta.changed_brokers:
             task = self._open.get(broker_id)
             if task is not None:
@@ -85,7 +88,7 @@ class Suspicions:
         return left_s is not None and asyncio.get_running_loop().time() < left_s + LISTED_S
 
     async def settle(self) -> None:
-        """Until nothing is in suspense."""
+        """Wait until no broker is under suspicion."""
         while self._open:
             await asyncio.wait(list(self._open.values()))
 

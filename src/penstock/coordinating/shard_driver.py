@@ -43,8 +43,8 @@ from penstock.base.errors import (
 from penstock.coordinating.shard_records import batch_of, replay
 from penstock.coordinating.shard_timers import ShardTimers
 from penstock.coordinator.effects import (
+    Action,
     Caller,
-    Deed,
     Effects,
     EndTxnMarker,
     ProducerIdentity,
@@ -111,7 +111,7 @@ class _Batch:
         self.overdue_at = overdue_at
         self.replies: list[tuple[int, Any]] = []
         """Tokens and what their askers get."""
-        self.deeds: list[Deed] = []
+        self.deeds: list[Action] = []
 
     def waits(self) -> None:
         self._driver.watch_commits()
@@ -269,10 +269,10 @@ class ShardDriver(Generic[S]):
             self._stage(effects, now_ms)
         for timer in effects.timers:
             self._timers.change(timer, now_ms)
-        if effects.replies or effects.deeds:
-            self._after_commit(effects.replies, effects.deeds)
+        if effects.replies or effects.actions:
+            self._after_commit(effects.replies, effects.actions)
 
-    def _after_commit(self, replies: Sequence[tuple[int, Any]], deeds: list[Deed]) -> None:
+    def _after_commit(self, replies: Sequence[tuple[int, Any]], deeds: list[Action]) -> None:
         """Give and do this when everything that was staged up to now is committed."""
         if not self._uncommitted:
             self._give(replies)
@@ -287,7 +287,7 @@ class ShardDriver(Generic[S]):
             if waiting is not None and not waiting.answer.done():
                 waiting.answer.set_result(response)
 
-    def _do(self, deeds: list[Deed]) -> None:
+    def _do(self, deeds: list[Action]) -> None:
         for deed in deeds:
             assert self._on_deed is not None
             self._on_deed(deed)

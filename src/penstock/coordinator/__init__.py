@@ -1,5 +1,5 @@
-"""The coordinators: what decides for consumer groups, in memory and without I/O.
+"""The coordinators of consumer groups and of transactions: decisions in memory, without I/O.
 
-Pure: events and a time go in, records, answers and timers come out. The drivers in `coordinating/`
-append the records, keep the timers and give the answers.
+Pure: events and a time go in; records, answers, actions and timers come out. The drivers in
+`coordinating/` append the records, keep the timers, send the answers and run the actions.
 """

@@ -12,8 +12,6 @@ MINUTE_MS = 60_000
 class GroupConfig:
     """The defaults are the broker settings' own; times are in ms unless the name says otherwise."""
 
-    group_coordinator_rebalance_protocols: tuple[str, ...] = ("classic", "consumer")
-
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000

@@ -1,10 +1,10 @@
-"""What a coordinator asks its driver to do, and who asked the coordinator.
+"""What a coordinator asks its driver to do, and the sender of a request.
 
-A coordinator changes its own memory at once and says in an `Effects` what must follow: records
-for its partition of the internal topic, answers, deeds, timers. The driver appends the records of
-one `Effects` as one batch and gives its answers and does its deeds only when they are committed
-(below the high watermark). If the append fails, the driver throws the whole shard away and replays
-the partition.
+A coordinator changes its own memory at once and returns what must follow as an `Effects`: records
+for its partition of the internal topic, answers, actions, timers. The driver appends the records of
+one `Effects` as one batch; it sends the answers and runs the actions only when the records are
+committed (below the high watermark). If the append fails, the driver throws the whole shard away
+and replays the partition.
 
 Invariant: one `Effects` is one batch. So its records belong to one producer at most, and a marker,
 which is a batch of its own, excludes records.
@@ -19,25 +19,23 @@ from penstock.base.errors import invariant
 from penstock.wire.schema import Message
 
 TimerKey: TypeAlias = tuple[str, ...]
-"""The first part is the id of the group or the transactional id that set the timer; the rest is its
-own matter.
+"""The first part is the id of the group or the transactional id that set the timer; the rest is
+chosen by the group or transaction.
 """
 
-Deed: TypeAlias = tuple[Any, ...]
-"""What else must be done in the world: a named tuple of the coordinator's own, which the one who
-drives it understands.
-"""
+Action: TypeAlias = tuple[Any, ...]
+"""Work outside the shard: a named tuple of the coordinator, which its driver knows how to run."""
 
 
 class CoordinatorRecord(NamedTuple):
-    """One record of the internal topic; a null value takes back what the key's last record said."""
+    """One record of the internal topic; a null value deletes what the key's last record set."""
 
     key: bytes
     value: bytes | None
 
 
 class Caller(NamedTuple):
-    """Who sent a request; `token` names the request towards the driver."""
+    """The sender of a request; `token` identifies the request to the driver."""
 
     token: int
     version: int
@@ -90,8 +88,8 @@ class Effects:
     records: list[CoordinatorRecord] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
-    deeds: list[Deed] = field(default_factory=list)
-    """To be done when everything up to here is committed, after the answers."""
+    actions: list[Action] = field(default_factory=list)
+    """Run when everything up to here is committed, after the answers."""
     producer: ProducerIdentity | None = None
     """The records are one batch of this producer's transaction."""
     marker: EndTxnMarker | None = None
@@ -123,7 +121,7 @@ class Effects:
         self.records += other.records
         self.replies += other.replies
         self.timers += other.timers
-        self.deeds += other.deeds
+        self.actions += other.actions
 
     def __add__(self, other: Effects) -> Effects:
         both = Effects(producer=self.producer)
@@ -137,4 +135,4 @@ class Effects:
         return bool(self.records) or self.marker is not None
 
     def __bool__(self) -> bool:
-        return bool(self.writes or self.replies or self.timers or self.deeds)
+        return bool(self.writes or self.replies or self.timers or self.actions)

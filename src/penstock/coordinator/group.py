@@ -1,11 +1,11 @@
 """What a shard asks of a group, whichever protocol its members speak.
 
 A group decides and changes its own memory at once; the `Effects` it returns carry the records that
-say the same. `replay` of those records, in order, on a new group must give an equal group (members'
-timers aside, which `loaded` sets anew). A group never keeps an `Effects` after returning it.
+say the same. `replay` of those records, in order, on a new group must give an equal group (except
+members' timers, which `loaded` sets). A group never keeps an `Effects` after returning it.
 
-Committed offsets are not a group's matter: the shard keeps them and asks the group who may commit,
-fetch or delete them.
+A group does not hold committed offsets: the shard keeps them and asks the group whether a commit,
+fetch or deletion is allowed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Environment:
     topics: TopicsView
     rng: Rng
     overrides: Callable[[str], Mapping[str, str]] = lambda _: {}
-    """The settings that a group has of its own, as they are now."""
+    """The group's own settings at present."""
 
     def config_of(self, group_id: str) -> ConsumerGroupConfig:
         """What is in force for one group."""
@@ -46,7 +46,7 @@ class Environment:
 
 
 class Committer(NamedTuple):
-    """Who wants to store offsets."""
+    """The sender of offsets to store."""
 
     member_id: str
     """Empty for one that is not a member, or does not say so."""
@@ -92,8 +92,8 @@ class Group(Protocol):
     # -- loading -------------------------------------------------------------------------------
 
     def replay(self, key: Message, value: Message | None, timestamp: int) -> None:
-        """Take up a record of this group's; a null value is a tombstone. The tombstone of a whole
-        group (GroupMetadataKey, ConsumerGroupMetadataKey) is the shard's: it drops the group.
+        """Apply a record of this group; a null value is a tombstone. The tombstone of a whole group
+        (GroupMetadataKey, ConsumerGroupMetadataKey) is handled by the shard, which drops the group.
         """
 
     def loaded(self, now_ms: int) -> Effects:

@@ -1,14 +1,15 @@
-"""The committed offsets of a shard's groups: who may store, read and remove them, and when they go.
+"""The committed offsets of a shard's groups: how they are stored, read and removed, and when they
+expire.
 
-The store is plain memory that records rebuild; every change is made by taking up the record that
-says it (`take`), the same way as a replay does. Offsets outlive the members and the protocol of
-their group. An offset goes when it is deleted, when its topic is deleted, or by
+The store is plain memory that records rebuild; every change is made by applying its record
+(`take`), the same way as a replay does. Offsets outlive the members and the protocol of their
+group. An offset goes when it is deleted, when its topic is deleted, or by
 `offsets.retention.minutes` (counted from a time that the group knows, or until the time that an old
 client's commit named).
 
 Offsets of open transactions are pending (`transactional_offsets`) until the end of the transaction.
 Of two offsets for one partition the one whose record is the later counts, whenever the transaction
-of either ended: compaction keeps the last record of a key, and memory must not say otherwise.
+of either ended: compaction keeps the last record of a key, and memory must agree with it.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class OffsetStore:
     def take(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, producer_id: int | None
     ) -> None:
-        """Take up a record; `producer_id` is that of the transaction which it is part of."""
+        """Apply a record; `producer_id` is that of the transaction which it is part of."""
         place = OffsetPlace(key.group, key.topic, key.partition)
         if value is None:
             self._remove(place)
@@ -191,7 +192,7 @@ class OffsetStore:
         for topic, partitions in self._groups.get(group_id, {}).items():
             topic_id = view.topic_id(topic)
             if version >= TOPIC_IDS_FROM and topic_id is None:
-                continue  # the topic has gone, and its name cannot be said in this version
+                continue  # the topic is deleted, and this version has no field for its name
             yield OffsetFetchResponseTopics(
                 name=topic,
                 topic_id=topic_id or ZERO_UUID,
@@ -254,7 +255,7 @@ class OffsetStore:
         ]
 
     def expire(self, group: Group, now_ms: int, out: list[CoordinatorRecord]) -> None:
-        """Remove the group's offsets that nobody has a right to any more."""
+        """Remove the group's expired offsets."""
         for topic, partitions in list(self._groups.get(group.group_id, {}).items()):
             if group.is_subscribed(topic):
                 continue

@@ -1,7 +1,7 @@
 """The answer to a group request that is refused as a whole, for each request and version.
 
 Each API has its own place for an error: one code for all, one for each group, or one for each
-partition. `refuse` knows them, so that a driver can turn away a request it does not understand.
+partition. `refuse` knows them, so that a driver can refuse a request without knowing its fields.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets`: its groups and their committed offsets.
 
 Duty: find, make and drop the groups of the partition, hand each event to the group it concerns,
-answer the admin's questions, and keep the offsets. What happens inside a group is the group's.
+answer admin requests, and keep the offsets. A group decides what happens inside it.
 
 Invariants: a group id names one group, whatever its protocol; `replay` of the records this shard
 has emitted, in order, builds an equal shard, but for groups that only stored offsets and have lost
@@ -83,7 +83,7 @@ class GroupShard:
         rng: Rng,
         overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
-        """`overrides` tells the settings that a group has of its own."""
+        """`overrides` returns a group's own settings."""
         self.environment = Environment(config, topics, rng, overrides)
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore(self.environment)
@@ -93,7 +93,7 @@ class GroupShard:
     def replay(
         self, key: bytes, value: bytes | None, timestamp: int, producer_id: int | None = None
     ) -> None:
-        """Take up a stored record; CorruptRecord if it cannot be read."""
+        """Apply a stored record; CorruptRecord if it cannot be read."""
         record = decode(key, value)
         if record is None:
             return
@@ -162,7 +162,7 @@ class GroupShard:
         return effects
 
     def topics_deleted(self, names: frozenset[str]) -> Effects:
-        """These topics are gone: offsets in them are worth nothing."""
+        """These topics are deleted: remove their offsets."""
         effects = Effects()
         self.offsets.topics_deleted(names, effects.records)
         return effects
@@ -201,7 +201,7 @@ class GroupShard:
         return effects
 
     def _hand_to_new(self, group: Group, request: Message, caller: Caller, now_ms: int) -> Effects:
-        """The first event of a group, which stays only if something came of it."""
+        """The first event of a group, which is kept only if the event changed it."""
         effects = group.handle(request, caller, now_ms)
         if effects.records or not group.is_empty:
             self.groups[group.group_id] = group
@@ -240,8 +240,6 @@ class GroupShard:
     def _consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
     ) -> Effects:
-        if CONSUMER not in self.environment.config.group_coordinator_rebalance_protocols:
-            return _refused(request, caller, ErrorCode.UNSUPPORTED_VERSION)
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._took_up(group, upgrade(group, request, caller, now_ms))
@@ -351,8 +349,7 @@ class GroupShard:
         dead = describe.DescribedGroup(group_id=group_id, group_state=DEAD)
         if version >= DESCRIBE_UNKNOWN_GROUP_FROM:
             dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            what = "found" if group is None else "a classic group"
-            dead.error_message = f"Group {group_id} is not {what}."
+            dead.error_message = _not_there(group_id, group, "classic")
         return dead
 
     def _describe_consumer(
@@ -365,11 +362,10 @@ class GroupShard:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group.describe_consumer()
-        what = "found" if group is None else "a consumer group"
         return consumer_describe.DescribedGroup(
             group_id=group_id,
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id} is not {what}.",
+            error_message=_not_there(group_id, group, CONSUMER),
         )
 
     def _delete(self, request: DeleteGroupsRequest, caller: Caller, _: int) -> Effects:
@@ -384,6 +380,13 @@ class GroupShard:
             results.append(DeletableGroupResult(group_id=group_id, error_code=code))
         effects.answer(caller, DeleteGroupsResponse(results=results))
         return effects
+
+
+def _not_there(group_id: str, group: Group | None, wanted: str) -> str:
+    """Why a group of a type cannot be described."""
+    if group is None:
+        return f"Group {group_id} not found."
+    return f"Group {group_id} is not a {wanted} group."
 
 
 def _refused(request: Message, caller: Caller, code: ErrorCode) -> Effects:

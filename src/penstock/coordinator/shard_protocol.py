@@ -17,7 +17,7 @@ class Shard(Protocol):
     def replay(
         self, key: bytes, value: bytes | None, timestamp: int, producer_id: int | None
     ) -> None:
-        """Take up a stored record; CorruptRecord if it cannot be read. `producer_id` is that of the
+        """Apply a stored record; CorruptRecord if it cannot be read. `producer_id` is that of the
         transaction which the record is part of, None if it is part of none.
         """
 

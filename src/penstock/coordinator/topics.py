@@ -1,7 +1,7 @@
 """The cluster's topics as the coordinators see them: the metadata image behind a small interface.
 
-`ImageTopics` looks into the committed image at each call, so its answers change when the image
-does; the shard is told which names changed (`topics_changed`).
+`ImageTopics` reads the committed image at each call, so its answers change when the image does; the
+driver calls `topics_changed` with the names that changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TopicsView(Protocol):
 
 
 class ImageTopics:
-    """A `TopicsView` of a metadata image that somebody else keeps up to date."""
+    """A `TopicsView` of a metadata image, which the caller keeps up to date."""
 
     __slots__ = ("_image",)
 

@@ -1,8 +1,8 @@
 """Offsets that are part of open transactions: committed or forgotten with them.
 
 Until the marker of its transaction comes, an offset is pending: nobody reads it, but it keeps the
-partition's committed offset and the group from expiring, and a reader who asks for stable offsets
-is told to wait. Several transactions may have a pending offset for one partition. A tombstone of
+partition's committed offset and the group from expiring, and a reader that asks for stable offsets
+is told to retry. Several transactions may have a pending offset for one partition. A tombstone of
 the partition's offset takes back the pending ones too.
 
 Invariant: `_by_place` and `_by_producer` say the same; neither keeps what is empty.

@@ -1,1 +1,3 @@
-"""The log room: segments, indexes, producer state, leader epochs, recovery, retention."""
+"""The log room: segments, indexes, producer state, leader epochs, recovery, retention,
+compaction.
+"""

@@ -1,10 +1,10 @@
-"""Which logs have changed since the duties last looked, so that a duty costs what was done and not
-what is stored: most of a hundred thousand logs are silent at any time.
+"""Which logs have changed since the last housekeeping pass.
 
-A log notes itself once (`Log.stirred` says that it has) when it is opened, written to, flushed, cut
-or given other settings, or when its high watermark moves. `look` hands the noted logs on to each
-duty, which takes them at its own pace. A log that was closed or deleted since may still be among
-them: whoever takes it looks whether it is still in use.
+Most of a hundred thousand logs are idle at any time: a pass costs what was changed, not what is
+stored. A log marks itself as changed, once until the next `collect`, when it is opened, written to,
+flushed, truncated or reconfigured, or when its high watermark moves. `collect` gives the marked
+logs to every housekeeping duty, each of which takes them at its own pace. A log that was closed or
+deleted since may still be in a duty's set: the duty checks that.
 
 Owned by the loop's thread.
 """
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 
 class LogChanges:
-    __slots__ = ("_noted", "flushing", "shedding", "to_checkpoint", "watermarks")
+    __slots__ = ("_marked", "flushing", "removing", "to_checkpoint", "watermarks")
 
     def __init__(self) -> None:
-        self._noted: list[Log] = []
+        self._marked: list[Log] = []
         self.flushing: dict[Log, None] = {}
         """May be due for a flush, now or when time has passed."""
-        self.shedding: dict[Log, None] = {}
+        self.removing: dict[Log, None] = {}
         """Have segments whose files are to be removed."""
         self.to_checkpoint: dict[Log, None] = {}
         """May have another recovery point or log start than was last written down."""
         self.watermarks: dict[Log, None] = {}
         """May have another high watermark than was last written down."""
 
-    def note(self, log: Log) -> None:
-        """Called by `log`, once until the next look."""
-        self._noted.append(log)
+    def add(self, log: Log) -> None:
+        """`log` has changed; it calls this once until the next `collect`."""
+        self._marked.append(log)
 
-    def look(self) -> None:
-        """Hand on to the duties what was noted."""
-        noted, self._noted = self._noted, []
-        for log in noted:
-            log.stirred = False
+    def collect(self) -> None:
+        """Give the marked logs to the duties."""
+        marked, self._marked = self._marked, []
+        for log in marked:
+            log.marked_changed = False
             self.flushing[log] = self.to_checkpoint[log] = self.watermarks[log] = None
             if log.deleted_segments:
-                self.shedding[log] = None
+                self.removing[log] = None

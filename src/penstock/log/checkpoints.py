@@ -1,4 +1,4 @@
-"""The small text files beside the segments, in Kafka's formats.
+"""The small text files of a data directory, in Kafka's formats.
 
 Offset checkpoints of a data directory (`recovery-point-offset-checkpoint`,
 `log-start-offset-checkpoint`, `replication-offset-checkpoint`, `cleaner-offset-checkpoint`): a

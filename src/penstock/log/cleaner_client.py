@@ -51,7 +51,7 @@ class CleanAborted(PenstockError):
 
 
 class CleanFailed(StorageError):
-    """The cleaning came to no end (disk full, a file gone, the child lost): try again later."""
+    """The cleaning failed (disk full, a file missing, the child lost): try again later."""
 
 
 class LogUncleanable(CorruptRecord):
@@ -60,7 +60,7 @@ class LogUncleanable(CorruptRecord):
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """One call of `clean`, from its start to its end."""
+    """One call of `clean`."""
 
     job: CleanJob
     id: int

@@ -39,7 +39,7 @@ _LENGTH_AT = 8
 _LENGTH = Struct(">i")
 
 Pause = Callable[[int], None]
-"""Told of every number of bytes read or written; may sleep, and raises to end the cleaning."""
+"""Called with every number of bytes read or written; may sleep, and raises to end the cleaning."""
 
 
 def read_batches(

@@ -10,8 +10,8 @@ Offsets, timestamps, producer fields and compression stay; a batch that loses no
 horizon is taken over byte by byte. Of the last batch of every active producer at least an empty
 batch stays, so that sequence numbers and epochs survive.
 
-Limits: the map holds about as many keys as its memory allows; only a single batch may exceed
-that, so that every cleaning gets on.
+Limits: the map holds about as many keys as its memory allows; only a single batch may exceed that,
+so that every cleaning makes progress.
 
 Pure: bytes and a time go in, bytes come out.
 """
@@ -221,7 +221,7 @@ def _assembled(header: BatchHeader, body: bytes | bytearray) -> Kept:
 
 
 def offsets_only(header: BatchHeader) -> Kept:
-    """A batch without records or producer that only shows how far the offsets went."""
+    """A batch without records or producer that only keeps the last offset."""
     header = header._replace(
         attributes=header.attributes & TIMESTAMP_TYPE_FLAG,
         producer_id=NO_PRODUCER_ID,
@@ -232,7 +232,7 @@ def offsets_only(header: BatchHeader) -> Kept:
 
 
 def _empty(header: BatchHeader) -> Kept:
-    """A batch without records that still tells offsets, producer, epoch and sequence numbers."""
+    """A batch without records that keeps offsets, producer, epoch and sequence numbers."""
     header = header._replace(
         attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_FLAG),
         base_timestamp=NO_TIMESTAMP,

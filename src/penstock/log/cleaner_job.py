@@ -1,4 +1,4 @@
-"""What broker and cleaner process say to each other: a job, its result, and their framing.
+"""The messages between broker and cleaner process: a job, its result, and their framing.
 
 A message is a JSON object behind its length (four bytes, big-endian). The broker sends `job` and
 `abort`, the child answers each job with exactly one `done`, `aborted`, `corrupt` or `failed`.

@@ -1,9 +1,9 @@
 """Which transactional data and markers the cleaner may drop.
 
 The cleaner shows every batch it meets, in offset order. Data of an aborted transaction may go at
-once. A marker may go when no batch of its transaction was met before it: then all its data is
-gone from the log. Until then an abort marker needs its entry in the transaction index of the new
-segment, so that readers go on skipping the data.
+once. A marker may go when no batch of its transaction was met before it: then all its data is gone
+from the log. Until then an abort marker needs its entry in the transaction index of the new
+segment, so that readers still skip the data.
 
 Pure; one instance serves one walk over the log.
 """
@@ -28,8 +28,7 @@ class CleanedTransactions:
         """Producers of `_aborted` of whose open transaction a batch was met."""
         self._committed: set[int] = set()
         self.kept: list[AbortedTxn] = []
-        """Index entries of the abort markers that stay; whoever writes the new segment takes
-        them.
+        """Index entries of the abort markers that stay; the writer of the new segment takes them.
         """
 
     def may_drop(self, header: BatchHeader, batch: bytes | memoryview) -> bool:

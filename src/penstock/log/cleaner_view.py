@@ -1,8 +1,8 @@
 """What the cleaner's decisions need to know of a `Log`, read from it.
 
-Owned by the loop's thread, like the log. The first look at a rolled segment reads its first
+Owned by the loop's thread, like the log. The first inspection of a rolled segment reads its first
 header and the last entry of its time index; both are remembered, and only dirty segments are
-looked at.
+inspected.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The process that compacts logs: `python -m penstock.log.cleaner_worker`, a child of the broker.
 
 Duty: take one job at a time from standard input, build the map of latest offsets over the dirty
-section, write the cleaned segments beside the old ones, and answer on standard output. It never
-touches a file of the log itself: swapping is the broker's.
+section, write the cleaned segments next to the old ones, and answer on standard output. It never
+changes a file of the log itself: the broker swaps the segments.
 
 Invariants: when a job ends in anything but `done`, none of its `.cleaned` files is left (a killed
 process leaves that to the broker). `done` is said only after everything is synced.
@@ -228,7 +228,7 @@ class Pipe:
     def aborts(self, job_id: int, wait_s: float) -> bool:
         """Whether the broker wants job `job_id` to end; sleeps up to `wait_s` for that."""
         deadline = time.monotonic() + wait_s
-        # The abort may have come together with its job, so the queue is looked at first.
+        # The abort may have come together with its job, so the queue is checked first.
         while not any(m["type"] == "abort" and m["id"] == job_id for m in self._queue):
             if not select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 return False

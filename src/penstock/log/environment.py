@@ -15,8 +15,8 @@ PRODUCER_ID_EXPIRATION_MS_DEFAULT = 86_400_000
 
 @dataclass(slots=True)
 class LogEnvironment:
-    """Descriptors, index memory, what has changed, time, chance, and the broker-wide setting that
-    logs obey.
+    """Descriptors, index memory, changed logs, clock, random numbers, and the broker-wide settings
+    of logs.
     """
 
     files: FileCache = field(default_factory=FileCache)
@@ -26,7 +26,7 @@ class LogEnvironment:
     rng: Rng = field(default_factory=SystemRng)
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS_DEFAULT
     on_fsync_failed: Callable[[], None] = lambda: None
-    """Told when something that was written may be lost although the process goes on."""
+    """Called when written data may be lost although the process continues."""
 
     def __post_init__(self) -> None:
         self.files.clock = self.clock

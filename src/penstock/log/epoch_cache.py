@@ -1,12 +1,12 @@
 """Which leader epoch began at which offset: the partition's `leader-epoch-checkpoint`.
 
-Entries rise in both epoch and start offset. The cache decides where a follower that diverged has
-to cut its log, so an entry must be on disk no later than the recovery point covers its offset.
-Until then a scan from the recovery point finds it again in the batches. So nobody waits for a disk
-when a new epoch begins, which after a fail-over happens to thousands of partitions at once: the
-first entry of a log is written without fsync, later ones not at all, and the next flush of the log
-does the rest (`flush_begin`), in its thread. A file that is there is only ever replaced by one that
-is whole and synced, or by one that says less of the log's end, after that was cut off.
+Entries rise in both epoch and start offset. The cache decides where a follower that diverged has to
+cut its log, so an entry must be on disk no later than the recovery point covers its offset. Until
+then a scan from the recovery point finds it again in the batches. So a new epoch does not wait for
+the disk, which matters after a fail-over, when thousands of partitions begin one: the first entry
+of a log is written without fsync, later ones not at all, and the next flush of the log syncs them
+in its thread (`flush_begin`). An existing file is only replaced by one that is complete and synced,
+or by a shorter one after the log was truncated.
 
 Owned by the loop's thread, but for what `flush_begin` returns.
 """
@@ -29,7 +29,7 @@ logger = logging.getLogger("penstock.log")
 
 NO_OFFSET = -1
 FLUSHED_SUFFIX = ".flushed" + TMP_SUFFIX
-"""Ends the name of a file that a flush writes before it takes the place of the old one."""
+"""Suffix of the file that a flush writes before it replaces the old one."""
 
 
 class EpochEntry(NamedTuple):
@@ -61,7 +61,7 @@ class LeaderEpochFileCache:
         self.dirty = False
         """Whether there is something for a flush to do."""
         self._writes = 0
-        """How often the file was written here, beside the flushes; counted under the lock."""
+        """How often the file was written outside of flushes; counted under the lock."""
         self._lock = Lock()
         self._flushes = self._flushed = 0
         """How many flushes were begun, and which of them was the latest that has ended."""
@@ -95,7 +95,9 @@ class LeaderEpochFileCache:
         self.dirty = True
 
     def restore(self, epoch: int, start_offset: int) -> None:
-        """Like `assign`, for what is in the log already: it may be found again if not written."""
+        """Like `assign`, for batches that are in the log: recovery finds the entry again if it is
+        not written.
+        """
         if self._assign(epoch, start_offset):
             self._note_latest()
             self._write_later()
@@ -118,7 +120,7 @@ class LeaderEpochFileCache:
         return [f"{e} {s}" for e, s in zip(self._epochs, self._starts, strict=True)]
 
     def _write_later(self) -> None:
-        """Write without waiting for the disk; if that fails, the next start finds out itself."""
+        """Write without fsync; if that fails, recovery finds the entries again."""
         self.dirty = True
         with self._lock:
             self._writes += 1
@@ -161,8 +163,7 @@ class LeaderEpochFileCache:
         if epoch == self._epochs[-1]:
             return epoch, log_end_offset
         i = bisect_right(self._epochs, epoch)
-        # Below the first known epoch its data is gone: the follower goes on at the first start we
-        # know.
+        # Data below the first known epoch is deleted: the follower continues at its start.
         floor = self._epochs[i - 1] if i else epoch
         return floor, self._starts[i]
 

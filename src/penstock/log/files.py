@@ -1,10 +1,10 @@
 """Segment files behind one bounded set of open descriptors.
 
 A `LogFile` knows its path and opens itself when it is used; the `FileCache` closes the ones that
-were not used lately when more than its limit are open. A pinned file is never closed: who reads,
-writes, sends or syncs holds a pin for just that long.
+were not used lately when more than its limit are open. A pinned file is never closed: every read,
+write, send or sync holds a pin while it lasts.
 
-Threads: any thread may pin, use and unpin (cold reads and fsync run beside the loop), so opening,
+Threads: any thread may pin, use and unpin (cold reads and fsync run in worker threads), so opening,
 closing and counting happen under the cache's lock; system calls on a pinned descriptor happen
 outside it. A file that is closed while pinned is closed by its last unpin.
 """
@@ -40,12 +40,12 @@ class FileCache:
     def __init__(self, limit: int = OPEN_FILES_MAX, regions_max: int = REGIONS_MAX) -> None:
         self.limit = limit
         self.regions_max = regions_max
-        # Taken again by who holds it when the garbage collector finds a region then.
+        # Reentrant: the garbage collector may run `_region_gone` while this thread holds the lock.
         self.lock = RLock()
         self._open: OrderedDict[LogFile, None] = OrderedDict()
         self.checks = RecentChecks()
         self.regions = 0
-        """How many are on their way (`LogFile.region`)."""
+        """Regions that are being sent (`LogFile.region`)."""
         self.clock: Clock = SystemClock()
 
     @property
@@ -78,7 +78,7 @@ class LogFile:
 
     __slots__ = (
         "_cache",
-        "_doomed",
+        "_close_at_unpin",
         "_marks",
         "ahead_to",
         "checks",
@@ -98,12 +98,14 @@ class LogFile:
         self.tail: bytes | None = None
         """What was written last, for readers at the tail; gone when the file is closed."""
         self.ahead_to = 0
-        """How far the page cache was asked to read ahead; 0 until someone reads what it lacks."""
+        """How far the page cache was asked to read ahead; 0 until a read misses it."""
         self.cuts = 0
         """How often its end was cut off (`RecentChecks`)."""
         self._marks = (_NEVER, _NEVER)
-        """Two positions, the older first: what lies behind was written at that time or later."""
-        self._doomed = False
+        """Two (position, time), the older first: bytes from there on were written at that time or
+        later.
+        """
+        self._close_at_unpin = False
         self._cache = cache
         self.checks = cache.checks
 
@@ -112,7 +114,7 @@ class LogFile:
         with self._cache.lock:
             if self.fd < 0:
                 self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-                self._doomed = False
+                self._close_at_unpin = False
                 self.pins += 1
                 self._cache._admit(self)
             else:
@@ -121,13 +123,13 @@ class LogFile:
             return self.fd
 
     def wrote(self, start: int) -> None:
-        """What lies behind `start` was written just now."""
+        """The bytes from `start` on were written just now."""
         now_s, last = self.now_s(), self._marks[1]
         if now_s - last[1] > FRESH_S / 2:
             self._marks = (last, (start, now_s))
 
     def is_fresh(self, position: int) -> bool:
-        """Whether all that lies behind `position` was surely written in the last `FRESH_S`."""
+        """Whether all bytes from `position` on were certainly written in the last `FRESH_S`."""
         since_s = self.now_s() - FRESH_S
         (early, early_s), (late, late_s) = self._marks
         return (position >= late and late_s >= since_s) or (
@@ -141,7 +143,7 @@ class LogFile:
         return self._cache.regions < self._cache.regions_max
 
     def region(self, position: int, size: int) -> FileRegion:
-        """What lies there, to be sent as the page cache has it; pins the file while it is used."""
+        """Bytes of the file, to be sent from the page cache; pins the file until they are sent."""
         with self._cache.lock:
             fd = self.pin()
             self._cache.regions += 1
@@ -155,14 +157,14 @@ class LogFile:
     def unpin(self) -> None:
         with self._cache.lock:
             self.pins -= 1
-            if self._doomed and not self.pins:
+            if self._close_at_unpin and not self.pins:
                 self._shut()
 
     def close(self) -> None:
         """Close now, or at the last unpin; the next `pin` opens the file again."""
         with self._cache.lock:
             if self.pins:
-                self._doomed = True
+                self._close_at_unpin = True
             elif self.fd >= 0:
                 self._shut()
 
@@ -170,11 +172,11 @@ class LogFile:
         os.close(self.fd)
         self.fd = -1
         self.tail = None
-        self._doomed = False
+        self._close_at_unpin = False
         del self._cache._open[self]
 
     def cut(self, size: int) -> None:
-        """Truncate the file: nothing of what was read or written behind `size` counts any more."""
+        """Truncate the file, and forget checks and fresh writes beyond `size`."""
         fd = self.pin()
         try:
             os.ftruncate(fd, size)

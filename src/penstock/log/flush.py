@@ -1,14 +1,14 @@
 """A flush of one log, split so that the fsync can run in another thread.
 
-`Log.flush_begin` (loop) collects what has to become durable, `FlushTask.run` (any thread) syncs
-it, `Log.flush_done` (loop) moves the recovery point. The segment files of a task are pinned in
-between. The leader epochs are written as a whole, so that a disk which refuses that can be asked
-again; a sync of data that fails cannot.
+`Log.flush_begin` (loop) collects what has to become durable, `FlushTask.run` (any thread) syncs it,
+`Log.flush_done` (loop) moves the recovery point. The segment files of a task are pinned in between.
+The leader epochs are written as a whole, so that a failed write can be repeated; a failed sync of
+data cannot.
 
 Closed segments have their indexes synced too, since a start trusts what lies below the recovery
-point. Those of the active segment are written and synced now and then, which saves recovery the
-way from the beginning of the segment; its list of aborted transactions always, since the rest of
-the segment does not tell that something is missing from it.
+point. Those of the active segment are written and synced now and then, so that recovery need not
+read the segment from its beginning; its list of aborted transactions is synced always, since the
+rest of the segment does not show that an entry is missing.
 """
 
 from __future__ import annotations

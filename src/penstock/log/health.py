@@ -3,7 +3,7 @@
 When the disk refuses a write, the log refuses further ones for a short pause, so that a full disk
 is not asked thousands of times a second; then the next write tries, and its success heals the log.
 What cannot heal by itself (flushed data is damaged, the kernel lost written pages) stays refused
-until a restart. Reads are never concerned.
+until a restart. Reads are never affected.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ _NEVER_MS = 1 << 62
 class WriteHealth:
     """The state of one log's writes; changes go to the log `penstock.log`."""
 
-    __slots__ = ("_retry_at_ms", "failed_appends", "failure", "name")
+    __slots__ = ("_retry_at_ms", "failure", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.failure: str | None = None
-        """Why writes are refused; None while all is well."""
-        self.failed_appends = 0
+        """Why writes are refused; None if they are not."""
         self._retry_at_ms = 0
 
     def admit(self, now_ms: int) -> None:
@@ -39,20 +38,22 @@ class WriteHealth:
         """Refuse writes until the pause is over; the error to raise."""
         what = (isinstance(error, OSError) and error.strerror) or str(error)
         if self.failure is None:
-            logger.error("log %s refuses writes, reads go on: %s", self.name, what)
+            logger.error("log %s refuses writes; reads continue: %s", self.name, what)
         self.failure = what
         self._retry_at_ms = max(self._retry_at_ms, now_ms + WRITE_RETRY_PAUSE_MS)
         return StorageError(f"{self.name} cannot be written: {what}")
 
     def fail_for_good(self, why: str) -> None:
-        """Refuse writes until the node is restarted with mended files."""
-        logger.error("log %s refuses writes until it is mended, reads go on: %s", self.name, why)
+        """Refuse writes until the node is restarted with repaired files."""
+        logger.error(
+            "log %s refuses writes until it is repaired; reads continue: %s", self.name, why
+        )
         self.failure = why
         self._retry_at_ms = _NEVER_MS
 
     @property
     def for_good(self) -> bool:
-        """Whether only a restart can bring writes back."""
+        """Whether only a restart can allow writes again."""
         return self._retry_at_ms == _NEVER_MS
 
     def heal(self) -> None:

@@ -119,7 +119,7 @@ class _Index(ABC):
         self._written = self.entries
 
     def reset(self) -> None:
-        """Drop all entries, in memory and on disk, to build the index anew."""
+        """Drop all entries, in memory and on disk, to rebuild the index."""
         self._parse(b"")
         self.entries = self._written = 0
         self._loaded = True
@@ -212,14 +212,14 @@ class OffsetIndex(_Index):
         return self.base_offset + self._offsets[i - 1], self._positions[i - 1]
 
     def offset_from(self, position: int) -> int | None:
-        """An offset above all batches that begin before `position`; None if no entry tells one."""
+        """An offset above all batches that begin before `position`; None if no entry has one."""
         if not self._loaded:
             self.load()
         i = bisect_left(self._positions, position)
         return self.base_offset + self._offsets[i] if i < self.entries else None
 
     def floor_position(self, position: int) -> int:
-        """The last beginning of a batch at or before `position` that an entry tells of; else 0."""
+        """The last start of a batch at or before `position` that an entry has; else 0."""
         if not self._loaded:
             self.load()
         i = bisect_right(self._positions, position)

@@ -16,42 +16,43 @@ JOIN_BYTES_PER_BUFFER_MAX = 1_024
 `pwritev` (measured: the vector costs about 50 ns a buffer, the copy about 0.1 ns a byte).
 """
 
-WRITE_BESIDE_BYTES_MIN = 64 * 1024
-"""Less is written by the loop's thread itself: handing it over takes about as long."""
+BACKGROUND_WRITE_BYTES_MIN = 64 * 1024
+"""Smaller writes run in the loop's thread: handing them to a worker takes about as long."""
 
 TAIL_BYTES_MAX = 8 * 1024
-"""What was written last, if it is no more, stays in memory for readers at the tail: as long as the
-segment's file is open, so for `OPEN_FILES_MAX` logs at most.
+"""A last write of up to this size stays in memory for readers at the tail, while the segment's file
+is open: for `OPEN_FILES_MAX` logs at most.
 """
 
 FRESH_S = 10.0
-"""What was written or checked no longer ago is sent unread: it is in memory as it was then. By
-default the kernel keeps what was written for 30 s before it writes it to the disk.
+"""Data written or checked no longer ago is sent without another check: the page cache holds it as
+it was. By default the kernel keeps written pages for 30 s before it writes them to the disk.
 """
 UNREAD_BYTES_MIN = 64 * 1024
-"""Less is read all the same, which takes no longer."""
+"""Smaller ranges are read and checked again, which takes no longer."""
 
 REGIONS_MAX = 1_024
-"""Stretches of files that may be on their way to peers at once: each keeps its file open until its
-peer has read it. Beyond that they are read into memory.
+"""File regions that may be in transit to peers at once: each keeps its file open until it is sent.
+Beyond that, data is read into memory.
 """
 
 READ_AHEAD_BYTES = 8 * 1024 * 1024
 """How far ahead of a reader the page cache is asked to read what it did not have."""
 
 RECENT_CHECKS_MAX = 1_024
-"""Stretches of segments of which it is remembered that they were found good lately."""
+"""Ranges of segments that are remembered as recently checked."""
 
 SYNC_THREADS = 16
 """Threads that sync files at a time while logs are closed. One takes many times as long; between 4
-and 32 the noise of a disk was larger than any difference.
+and 32 threads no difference was measured.
 """
 
 CLOSED_AT_ONCE = 512
 """Logs that are closed together: each keeps a descriptor or two until it is synced."""
 
-RETENTION_LOOKS_PER_STEP = 64
-"""Logs in memory that a step of a retention pass looks at; one that must be opened is a step."""
+RETENTION_LOGS_PER_STEP = 64
+"""Open logs per step of a retention pass; a log that has to be opened first is a step of its own.
+"""
 
 LOOKUPS_AT_ONCE_MAX = 2
 """Look-ups by time that run beside the loop: each holds a batch and what it unpacks to."""
@@ -68,7 +69,7 @@ IOV_MAX = 1_024
 """Buffers that one `pwritev` takes (the kernel's limit)."""
 
 SCAN_CHUNK_BYTES = 4 * 1024
-"""Read ahead while hopping from header to header in search of an offset."""
+"""Read at once while searching an offset from header to header."""
 
 RECOVERY_CHUNK_BYTES = 4 * 1024 * 1024
 """Read at once while a segment is checked batch by batch."""
@@ -85,4 +86,4 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 """Offsets of a segment lie within this distance of its base (index entries hold 32 bits)."""
 
 INDEX_INTERVAL_BYTES_REBUILT = 4_096
-"""Distance of entries in an index that is made anew because its file was damaged."""
+"""Distance of entries in an index that is rebuilt because its file was damaged."""

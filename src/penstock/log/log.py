@@ -1,19 +1,19 @@
 """One replica's log: the directory `topic-partition` and everything in it.
 
-Duty: append, read, roll, truncate, flush; offsets and leader epochs; producers. The rest of a
-log's life stands beside it: loading and recovery in `log_loader`, retention and deletion in
-`retention`, the swap of compacted segments in `replacement`, search by time in `time_lookup`.
+Duty: append, read, roll, truncate, flush; offsets and leader epochs; producers. Other modules have
+the rest: loading and recovery in `log_loader`, retention and deletion in `retention`, the swap of
+compacted segments in `replacement`, search by time in `time_lookup`.
 
 An append is two steps, so that one loop turn's appends share a system call: `stage` judges batches
 and gives them offsets, `write_staged` writes all that is staged. If the write fails, everything
 staged is forgotten, the file is cut back to its last good end, and the log refuses writes
-(`failure`) until a pause is over; then the next write tries again. Reads go on throughout. A large
-write may be another thread's work (`begin_write`, `end_write`).
+(`failure`) until a pause is over; then the next write tries again. Reads are never refused. A large
+write may run in a worker thread (`begin_write`, `end_write`).
 
 Invariants: batches lie in offset order without overlap; nothing above `log_end_offset` is visible;
 what lies below `recovery_point` is durable and is never cut except by `truncate_to`.
 
-Owned by the loop's thread. `LogSlice.read`, `WriteBeside.run`, `FlushTask.run` and, as it says
+Owned by the loop's thread. `LogSlice.read`, `BackgroundWrite.run`, `FlushTask.run` and, as it says
 itself, parts of a `SegmentSwap` may run elsewhere.
 """
 
@@ -27,12 +27,13 @@ from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageErro
 from penstock.base.ids import TopicPartition, Uuid
 from penstock.config.log_config import LogConfig
 from penstock.log import retention, truncation
+from penstock.log.background_write import BackgroundWrite, BackgroundWrites
 from penstock.log.environment import LogEnvironment
 from penstock.log.epoch_cache import LeaderEpochFileCache
 from penstock.log.flush import FlushTask, flush_is_due, flush_task
 from penstock.log.health import WriteHealth
 from penstock.log.index import AbortedTxn
-from penstock.log.limits import WRITE_BESIDE_BYTES_MIN
+from penstock.log.limits import BACKGROUND_WRITE_BYTES_MIN
 from penstock.log.log_segments import LogSegments
 from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
 from penstock.log.replacement import SegmentSwap
@@ -41,7 +42,6 @@ from penstock.log.segment import LogSegment
 from penstock.log.slice import LogSlice
 from penstock.log.staging import AppendInfo, Batch, StagedAppends, check_replicated
 from penstock.log.verification import NOT_ASKED, VerificationGuard
-from penstock.log.write_beside import WriteBeside, WritesBeside
 
 logger = logging.getLogger("penstock.log")
 
@@ -73,11 +73,11 @@ class Log:
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
-        "messages_in",
+        "marked_changed",
+        "marked_changed",
         "producers",
         "recovery_point",
         "segments",
-        "stirred",
         "swap",
         "topic_id",
         "topic_partition",
@@ -115,17 +115,16 @@ class Log:
         self.bytes_in = 0
         self.batches_unindexed = 0
         """Batches since indexes and producer state were last written."""
-        self.messages_in = 0
         self.corrupt_reads = 0
         self.cuts = 0
-        """How often the end was cut off: what was begun on the files before is worth nothing."""
+        """How often the log was truncated: the result of a task begun before is discarded."""
         self.cleaning = False
         """Set while compaction works on copies of the segments: retention leaves them alone."""
         self.swap: SegmentSwap | None = None
         """A compacted segment that the next start would swap in, although this one has not yet."""
         self.unsynced_names = False
         """Whether the next flush has to make durable that files were removed."""
-        self.stirred = False
+        self.marked_changed = False
         """Whether the duties will look at this log: see `changes`."""
         self.before_change: Callable[[], None] | None = None
         """The owner's way to write what is staged, before the log is changed otherwise."""
@@ -136,7 +135,7 @@ class Log:
         self._now_ms = self.last_flush_ms = env.clock.now_ms()
         self.deleted_segments: list[tuple[int, LogSegment]] = []
         self._staged = StagedAppends(producers, log_end_offset)
-        self.writes = WritesBeside()
+        self.writes = BackgroundWrites()
         self.config = config
         segments.active.jitter_ms = self._roll_policy.jitter_ms(env)
 
@@ -152,18 +151,18 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._roll_policy = RollPolicy(config)
-        self.stir()
+        self.mark_changed()
 
     @property
     def failure(self) -> str | None:
-        """Why writes are refused; None while all is well."""
+        """Why writes are refused; None if they are not."""
         return self.health.failure
 
-    def stir(self) -> None:
-        """Something has changed that the duties want to know of."""
-        if not self.stirred:
-            self.stirred = True
-            self._env.changes.note(self)
+    def mark_changed(self) -> None:
+        """Mark the log for the next housekeeping pass."""
+        if not self.marked_changed:
+            self.marked_changed = True
+            self._env.changes.add(self)
 
     @property
     def size_bytes(self) -> int:
@@ -220,8 +219,9 @@ class Log:
     def append_as_follower(self, buf: bytes | memoryview, leader_epoch: int | None = None) -> None:
         """Append batches that carry their offsets and leader epochs already.
 
-        `leader_epoch` is that of the leader who sent them: it cannot have later ones. They come
-        where it lost its leadership, and cut and filled its log anew, while it was being read.
+        `leader_epoch` is the epoch of the leader that sent them. Batches of a later epoch are
+        refused: they mean that the sender lost its leadership and replaced the end of its log while
+        it was being read.
         """
         self._write_out()
         self._now_ms = now_ms = self._env.clock.now_ms()
@@ -253,14 +253,14 @@ class Log:
             raise self._write_failed(e) from e
         staged.clear(end)
 
-    def begin_write(self) -> WriteBeside | None:
-        """Begin to write what is staged: someone calls `run`, in any thread, and then `end_write`.
-        None when that is not worth it, or not so simple: then it waits for `write_staged`.
+    def begin_write(self) -> BackgroundWrite | None:
+        """Begin to write what is staged. The caller calls `run` in any thread and then `end_write`.
+        None if the write is small or needs a roll: then `write_staged` does it.
         """
         staged, active, writes = self._staged, self.segments.active, self.writes
         total, end = writes.size + staged.size, staged.end_offset
         fits = self._roll_policy.fits(active, total, staged.max_timestamp, end - 1, self._now_ms)
-        if not fits or staged.size < WRITE_BESIDE_BYTES_MIN:
+        if not fits or staged.size < BACKGROUND_WRITE_BYTES_MIN:
             return None
         try:
             write = writes.begin(active, staged, self.log_end_offset, self.producers.mark())
@@ -269,9 +269,9 @@ class Log:
         self._staged = StagedAppends(self.producers, end)
         return write
 
-    def end_write(self, write: WriteBeside) -> None:
-        """Take up `write` and those before it, or wait for them; on `StorageError` nothing is kept
-        from the one that failed on, of what was begun or staged.
+    def end_write(self, write: BackgroundWrite) -> None:
+        """Make `write` and those before it part of the log, waiting for them if necessary. On
+        `StorageError` the write that failed and everything begun or staged after it is dropped.
         """
         while not write.ended:
             self._end_first_write()
@@ -288,16 +288,15 @@ class Log:
         self.writes.end_first()
 
     def _commit(self, staged: StagedAppends, mark: tuple[int, int, int] | None = None) -> None:
-        """What was staged, up to that mark of the producers, is written: it is the log's now."""
+        """Staged batches, up to that mark of the producers, are written: they join the log."""
         end = staged.end_offset
         for txn in self.producers.commit(end, mark):
             self._complete(txn)
-        self.messages_in += end - self.log_end_offset
         self.log_end_offset = end
         self.bytes_in += staged.size
         self.batches_unindexed += len(staged.batches)
-        if not self.stirred:
-            self.stir()
+        if not self.marked_changed:
+            self.mark_changed()
         if self.health.failure is not None:
             self.health.heal()
 
@@ -313,7 +312,6 @@ class Log:
     def _write_failed(self, error: Exception) -> StorageError:
         """Forget what was staged and cut back what was written of it."""
         failure = self._fail(error)
-        self.health.failed_appends += 1
         end = self.log_end_offset
         self._staged.clear(end)
         self.producers.rollback()
@@ -402,7 +400,7 @@ class Log:
             and up_to_offset >= end
             and len(tail) <= max_bytes
         ):
-            # What was written last, asked for by who has read all before it.
+            # The last write, for a reader that has read everything before it.
             return LogSlice(
                 active.file, active.hint_position, len(tail), offset, end, self._on_corrupt, tail
             )
@@ -436,7 +434,7 @@ class Log:
     def _on_corrupt(self, error: CorruptRecord) -> None:
         self.corrupt_reads += 1
         if str(error) != self._corruption:
-            # Once, however often it is asked for.
+            # Logged once, however often it is read.
             self._corruption = str(error)
             logger.error("log %s holds damaged data, which is not served: %s", self.name, error)
 
@@ -448,8 +446,8 @@ class Log:
 
     def update_high_watermark(self, high_watermark: int) -> None:
         self.high_watermark = high_watermark
-        if not self.stirred:
-            self.stir()
+        if not self.marked_changed:
+            self.mark_changed()
         self.producers.on_high_watermark(high_watermark)
 
     @property
@@ -465,7 +463,9 @@ class Log:
         return self.segments.aborted_transactions(fetch_offset, upper_bound)
 
     def end_of(self, found: LogSlice) -> int:
-        """An offset above all that `found` holds, as near as the index tells without reading."""
+        """An offset above all that `found` holds, as close as the index allows without reading
+        data.
+        """
         i = self.segments.floor_index(found.base_offset)
         end = self.segments[i].offset_index.offset_from(found.position + found.size)
         return self.segments.end_of(i, self.log_end_offset) if end is None else end
@@ -487,7 +487,7 @@ class Log:
         self.last_flush_ms = self._env.clock.now_ms()
         if task.error is not None:
             # The kernel may have dropped the pages it could not write, and a later fsync would not
-            # say so: only a start that reads everything again can tell what is there.
+            # report it: only recovery at the next start can find out what is there.
             self.health.fail_for_good(f"fsync failed: {task.error}")
             self._env.on_fsync_failed()
             raise StorageError(f"{self.name} cannot be flushed: {task.error}")
@@ -496,7 +496,7 @@ class Log:
             raise self._fail(task.refused) from task.refused
         point = min(task.up_to_offset, self.log_end_offset)
         self.recovery_point = max(self.recovery_point, point)
-        self.stir()
+        self.mark_changed()
 
     def flush(self) -> None:
         """Make everything below the log end durable, here and now."""
@@ -526,12 +526,12 @@ class Log:
                 self.swap.cancel()  # it holds what is about to go
             end = how(self, self._env, offset)
         except OSError as e:
-            # Neither the old nor the new end can be vouched for; a start finds out.
+            # Neither the old nor the new end is certain; recovery at the next start finds it.
             self.health.fail_for_good(f"truncation to {offset} failed: {e}")
             raise StorageError(f"{self.name} cannot be truncated to {offset}: {e}") from e
         self.cuts += 1
         self.unsynced_names = True
-        self.stir()
+        self.mark_changed()
         self.log_end_offset = end
         self._staged.clear(end)
         if self.high_watermark is not None:
@@ -540,7 +540,7 @@ class Log:
     def delete_records(self, up_to_offset: int) -> None:
         """Move the log start; the segments below it go with the next `delete_old_segments`."""
         truncation.move_log_start(self, up_to_offset)
-        self.stir()
+        self.mark_changed()
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Apply retention by time, size and log start; the number of segments that go."""
@@ -577,7 +577,7 @@ class Log:
             raise
 
     def close_done(self, task: FlushTask | None) -> None:
-        """Take up what `task` has synced, and give back descriptors and memory."""
+        """Record what `task` has synced, and release descriptors and memory."""
         try:
             if task is not None:
                 self.flush_done(task)
@@ -585,12 +585,12 @@ class Log:
             self.release()
 
     def release(self) -> None:
-        """Give back descriptors and memory without writing anything."""
+        """Release descriptors and memory without writing anything."""
         for segment in (*self.segments, *(s for _, s in self.deleted_segments)):
             segment.close()
 
     def move_to(self, log_dir: str) -> None:
-        """Rename the directory; whoever reads goes on reading."""
+        """Rename the directory; reads in progress continue."""
         os.rename(self.dir, log_dir)
         self.dir = log_dir
         self.producers.move_to(log_dir)

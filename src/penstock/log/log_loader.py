@@ -4,8 +4,8 @@ recovery.
 After a clean stop segments are taken as they lie: names and sizes from the directory, the end
 offset from the last index entry on, producers from the newest snapshot. After an unclean stop
 everything from the recovery point on is checked (`recovery`); the work is bounded by what was not
-flushed, rounded up to a segment. In both cases a missing or damaged index is made anew from the
-data, and files that an interrupted swap or deletion left behind are dealt with (`replacement`).
+flushed, rounded up to a segment. In both cases a missing or damaged index is rebuilt from the data,
+and files that an interrupted swap or deletion left behind are dealt with (`replacement`).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class _Loader:
 
     def _rebuild(self, segment: LogSegment, why: str) -> None:
         if not self.clean and segment.base_offset >= self.recovery_point:
-            return  # Recovery is about to make its indexes anew.
+            return  # Recovery will rebuild its indexes.
         logger.warning("rebuilding the indexes of %s: %s", segment.file.path, why)
         try:
             segment.rebuild_indexes(self.config.index_interval_bytes)
@@ -208,7 +208,9 @@ class _Loader:
         tell("recovered %s: %d bytes checked, %d cut", self.topic_partition, checked, cut)
 
     def _put_off_if_full(self, write: Callable[[], None]) -> None:
-        """Do what only saves time at the next start; without room on the disk reads must go on."""
+        """Do what only saves time at the next start; on a full disk the log must still
+        be readable.
+        """
         try:
             write()
         except OSError as e:
@@ -223,7 +225,7 @@ class _Loader:
         segment.delete()
 
     def _check_active(self, active: LogSegment) -> None:
-        """Look whether the segment that will be written to is as a clean stop leaves it."""
+        """Check that the active segment is as a clean stop leaves it."""
         try:
             active.offset_index.sanity_check(active.size)
             active.time_index.sanity_check()

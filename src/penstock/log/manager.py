@@ -1,15 +1,15 @@
 """All logs of one data directory.
 
 Duty: the directory's lock and ids (`meta.properties`), the clean-shutdown marker, the checkpoints,
-finding, creating and deleting partition directories, and the duties that a driver calls from time
-to time. There is no thread and no timer in here.
+finding, creating and deleting partition directories, and the housekeeping passes that a driver
+calls. No thread and no timer.
 
 A start reads directory names and checkpoints only; a log is opened on its first use, and recovered
 then if the last stop was unclean (`recovery_pass` does it ahead of use). The marker is written on
 close only when every log is known to be clean, so a second crash before all were opened loses
 nothing.
 
-An error of one log marks that log alone. Owned by the loop's thread.
+An error of one log affects only that log. Owned by the loop's thread.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from penstock.log.checkpoints import (
 )
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
-from penstock.log.files import fsync_dir, remove_paths, unlink_if_exists
-from penstock.log.limits import RETENTION_LOOKS_PER_STEP
+from penstock.log.files import fsync_dir, unlink_if_exists
+from penstock.log.limits import RETENTION_LOGS_PER_STEP
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log
 from penstock.log.retention import NEVER_MS, nothing_due_before_ms
@@ -68,7 +68,7 @@ class LogManager:
         self._known: dict[TopicPartition, None] = {}
         self._unrecovered: set[TopicPartition] = set()
         self._to_recover: list[TopicPartition] = []
-        """Those of them that a recovery pass has not looked at yet, the first one last."""
+        """Those that a recovery pass has not checked yet, the next one last."""
         self._quiet: dict[TopicPartition, tuple[LogConfig, int]] = {}
         """Logs in which retention had nothing to do, not opened since: under which settings, and
         until when it will have nothing.
@@ -79,7 +79,7 @@ class LogManager:
         """Up to which of its changes each is in its file."""
         self._writing = Lock()
         """Held by the thread that writes checkpoints."""
-        self._doomed: list[tuple[int, str, Log | None]] = []
+        self._to_delete: list[tuple[int, str, Log | None]] = []
         self.lookups = TimeLookups()
         self._lock_fd = _lock(self.data_dir)
         try:
@@ -96,7 +96,7 @@ class LogManager:
             if not entry.is_dir(follow_symlinks=False):
                 continue
             if entry.name.endswith(DELETE_SUFFIX):
-                self._doomed.append((now_ms, entry.path, None))
+                self._to_delete.append((now_ms, entry.path, None))
             elif (tp := parse_log_dir(entry.name)) is not None:
                 self._known[tp] = None
         marker = os.path.join(self.data_dir, CLEAN_SHUTDOWN_FILE)
@@ -110,7 +110,7 @@ class LogManager:
                 len(self._known),
             )
         if os.path.exists(marker):
-            # Gone before the first write of this run, and durably so.
+            # Removed, durably, before the first write of this run.
             os.unlink(marker)
             fsync_dir(self.data_dir)
 
@@ -164,7 +164,7 @@ class LogManager:
         if log is None:
             path = self._dir(tp)
             try:
-                # What lies there unknown was left by an attempt that the disk refused.
+                # A directory that is not known was left by a creation that failed.
                 os.makedirs(path, exist_ok=True)
                 write_partition_metadata(path, topic_id)
             except OSError as e:
@@ -201,7 +201,7 @@ class LogManager:
         return log
 
     def delete(self, tp: TopicPartition) -> None:
-        """Take the partition away; its files are removed by `delete_pass` after the delay."""
+        """Remove the partition; its files are removed after a delay (`due_deletions`)."""
         if tp not in self._known:
             return
         log = self._logs.pop(tp, None)
@@ -218,7 +218,7 @@ class LogManager:
         self._leave(tp)
         self._set(RECOVERY_POINT_CHECKPOINT, self._recovery_points, tp, None)
         self._set(LOG_START_OFFSET_CHECKPOINT, self._log_starts, tp, None)
-        self._doomed.append((self.env.clock.now_ms() + delay, path, log))
+        self._to_delete.append((self.env.clock.now_ms() + delay, path, log))
 
     def set_aside(self, tp: TopicPartition) -> str:
         """Rename a directory that no topic claims, so that it is neither used nor lost."""
@@ -258,13 +258,13 @@ class LogManager:
     def recovery_pass(self, logs_max: int) -> int:
         """Open up to `logs_max` logs that an unclean stop left unchecked; how many remain.
 
-        One that cannot be opened is left to whoever uses it: a pass does not come back to it.
+        A log that cannot be opened is not tried again by a pass, only by its next use.
         """
         waiting = self._to_recover
         while waiting and logs_max:
             tp = waiting.pop()
             if tp not in self._unrecovered:
-                continue  # somebody has used it meanwhile
+                continue  # it was used meanwhile
             logs_max -= 1
             try:
                 self.get(tp)
@@ -274,13 +274,11 @@ class LogManager:
             waiting.pop()
         return len(waiting)
 
-    def retention_pass(self, now_ms: int) -> int:
-        """Apply retention and producer expiry to every log; the number of segments that went."""
-        return sum(self.retention_steps(now_ms))
-
     def retention_steps(self, now_ms: int) -> Iterator[int]:
-        """A retention pass a few logs at a time, so that a driver can do other work in between."""
-        looks = 0
+        """Apply retention and producer expiry to every log, a few at a time, so that a driver can
+        do other work in between; yields how many segments went.
+        """
+        passed = 0
         for tp in list(self._known):
             gone, was_open = 0, tp in self._logs or self._is_quiet(tp, now_ms)
             try:
@@ -293,9 +291,9 @@ class LogManager:
             except StorageError as e:
                 logger.error("retention of %s failed: %s", tp, e)
                 continue
-            looks += 1
-            if gone or not was_open or looks >= RETENTION_LOOKS_PER_STEP:
-                looks = 0
+            passed += 1
+            if gone or not was_open or passed >= RETENTION_LOGS_PER_STEP:
+                passed = 0
                 yield gone
 
     def _is_quiet(self, tp: TopicPartition, now_ms: int) -> bool:
@@ -315,7 +313,7 @@ class LogManager:
     def flush_due(self, now_ms: int) -> list[Log]:
         """The logs that `flush.ms`, `flush.messages` or a roll want flushed."""
         changes = self.env.changes
-        changes.look()
+        changes.collect()
         due = []
         for log in list(changes.flushing):
             if self._logs.get(log.topic_partition) is log and log.flush_is_due(now_ms):
@@ -327,39 +325,34 @@ class LogManager:
     def moved_watermarks(self) -> list[TopicPartition]:
         """The partitions whose high watermark may have moved since this was last asked."""
         changes = self.env.changes
-        changes.look()
+        changes.collect()
         moved, changes.watermarks = changes.watermarks, {}
         return [log.topic_partition for log in moved]
 
     def due_deletions(self, now_ms: int) -> list[str]:
         """Files and directories whose delay is over, for `remove_paths` in any thread."""
         waiting, paths = [], []
-        for due, path, log in self._doomed:
+        for due, path, log in self._to_delete:
             if due > now_ms:
                 waiting.append((due, path, log))
                 continue
             if log is not None:
                 log.release()
             paths.append(path)
-        self._doomed = waiting
+        self._to_delete = waiting
         changes = self.env.changes
-        changes.look()
-        for log in list(changes.shedding):
+        changes.collect()
+        for log in list(changes.removing):
             if self._logs.get(log.topic_partition) is log:
                 paths += log.due_deletions(now_ms)
             if not log.deleted_segments or self._logs.get(log.topic_partition) is not log:
-                del changes.shedding[log]
+                del changes.removing[log]
         return paths
-
-    def delete_pass(self, now_ms: int) -> int:
-        """Remove what is due, here and now; how many deletions still wait."""
-        remove_paths(self.due_deletions(now_ms))
-        return len(self._doomed) + sum(len(log.deleted_segments) for log in self._logs.values())
 
     def checkpoint_task(self) -> Callable[[], None]:
         """Note recovery points and log starts; what is returned writes them, in any thread."""
         changes = self.env.changes
-        changes.look()
+        changes.collect()
         for log in changes.to_checkpoint:
             if self._logs.get(log.topic_partition) is log:
                 self._note(log.topic_partition, log)
@@ -386,7 +379,7 @@ class LogManager:
         return write
 
     def checkpoint(self) -> None:
-        """Write recovery points and log starts if they have changed, here and now."""
+        """Write recovery points and log starts, if they have changed, in this thread."""
         self.checkpoint_task()()
 
     def _note(self, tp: TopicPartition, log: Log) -> None:
@@ -398,7 +391,7 @@ class LogManager:
     def _set(
         self, name: str, offsets: dict[TopicPartition, int], tp: TopicPartition, value: int | None
     ) -> None:
-        """Give `tp` an offset in a checkpoint, or none."""
+        """Set or remove the offset of `tp` in a checkpoint."""
         if offsets.get(tp) == value:
             return
         self._changes[name] += 1
@@ -408,7 +401,7 @@ class LogManager:
             offsets[tp] = value
 
     def close(self) -> None:
-        """Close every log, write the checkpoints and, if all is well, the clean-shutdown marker."""
+        """Close every log, write the checkpoints and, if all succeeded, the clean-shutdown mark."""
         clean = not self._unrecovered
         clean = close_logs(list(self.opened())) and clean
         try:
@@ -433,7 +426,7 @@ class LogManager:
 
 
 def parse_log_dir(name: str) -> TopicPartition | None:
-    """The partition that a directory name stands for, or None if it stands for none."""
+    """The partition of a directory name; None if the name is not a partition's."""
     topic, dash, partition = name.rpartition("-")
     if not dash or not topic or not partition.isdecimal():
         return None

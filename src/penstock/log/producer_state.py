@@ -48,7 +48,7 @@ TRANSACTIONS_V2 = 2
 
 
 class AppendOrigin(Enum):
-    """Who appends, which decides how much is checked."""
+    """The origin of an append, which decides how much is checked."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"  # no sequence numbers: only the epoch is checked
@@ -88,7 +88,7 @@ class ProducerStateManager:
         self.unreplicated: dict[int, int] = {}
         """First offset -> offset of the marker, for completed ones above the high watermark."""
         self.guards: dict[int, VerificationGuard] = {}
-        """Producer id -> the verification under way; of a leader, and gone with its leadership."""
+        """Producer id -> its verification in progress; dropped when this replica stops leading."""
         self.end_offset = 0
         self._snapshots: list[int] = []
         self._undo: list[tuple[int, int, ProducerStateEntry | None]] = []
@@ -154,7 +154,8 @@ class ProducerStateManager:
     def _check_sequence(self, header: BatchHeader, entry: ProducerStateEntry, offset: int) -> None:
         first = header.base_sequence
         if entry.epoch == NO_PRODUCER_EPOCH:
-            # Nothing is known of it (expired, or its data is gone): any start is good.
+            # The producer is unknown (expired, or its data is deleted): any first sequence is
+            # accepted.
             if self.guards:
                 self._check_guarded_sequence(header)
             return
@@ -188,7 +189,7 @@ class ProducerStateManager:
         old: ProducerStateEntry | None,
     ) -> None:
         if not header.record_count:
-            return  # Compaction keeps the empty shell of a marker whose transaction is gone.
+            return  # Compaction keeps an empty batch of a marker whose transaction was removed.
         record = read_records(data)[0]
         marker = parse_end_txn_marker(record)
         entry = old if old is not None else ProducerStateEntry(header.producer_id)
@@ -433,7 +434,7 @@ class ProducerStateManager:
         self._completed.clear()
 
     def reset(self, offset: int) -> None:
-        """Forget everything, in memory and on disk: the log starts anew at `offset`."""
+        """Forget everything, in memory and on disk: the log starts again at `offset`."""
         self._forget()
         for snapshot in self._snapshots[:]:
             self.delete_snapshot(snapshot)

@@ -1,14 +1,13 @@
-"""Stretches of segments that were read and found good a moment ago: they are not checked again.
+"""Ranges of segments that were read and checked recently: they are not checked again.
 
-Groups that read the same topic at the same pace ask for the same stretches. What one of them has
-read and checked is in the page cache as it was checked, just as what was written a moment ago is
-(`FRESH_S`): those who follow have it sent unread.
+Groups that read the same topic at the same pace ask for the same ranges. What one of them has read
+and checked is in the page cache as it was checked, just like what was written recently
+(`FRESH_S`): the next readers are sent it without a read.
 
-Invariant: what is said of a stretch is true of what the file holds there. Segments are only
-appended to; who cuts one off says so (`forget`), and what was read before that is not taken any
-more. Limits: `RECENT_CHECKS_MAX` stretches, the oldest go first; none smaller than
-`UNREAD_BYTES_MIN`.
-Used by the loop's thread and by those that read cold data, under one lock.
+Invariant: an entry is true of what the file holds now. Segments are only appended to; a truncation
+calls `forget`, and the result of a read that began before it is not stored.
+Limits: `RECENT_CHECKS_MAX` ranges, the oldest are dropped first; none smaller than
+`UNREAD_BYTES_MIN`. Used by the loop's thread and by the threads of cold reads, under one lock.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 Stretch: TypeAlias = "tuple[LogFile, int, int]"
 """A file, a position in it, a size."""
 Began: TypeAlias = tuple[float, int]
-"""When a read began, and how often its file had been cut off by then."""
+"""When a read began, and how often its file had been truncated by then."""
 
 
 class Checked(NamedTuple):
-    """What a stretch was found to be."""
+    """The result of a check."""
 
     size: int
     """Bytes of whole batches, with good CRCs."""
@@ -38,7 +37,7 @@ class Checked(NamedTuple):
 
 
 class RecentChecks:
-    """Of all segments of a data directory."""
+    """The recent checks of all segments of a data directory."""
 
     __slots__ = ("_found", "_lock")
 
@@ -50,7 +49,7 @@ class RecentChecks:
         return len(self._found)
 
     def get(self, stretch: Stretch) -> Checked | None:
-        """What was found there lately."""
+        """The result of a recent check, if there is one."""
         with self._lock:
             found = self._found.get(stretch)
         if found is None or stretch[0].now_s() - found[1] > FRESH_S:
@@ -58,11 +57,11 @@ class RecentChecks:
         return found[0]
 
     def begin(self, file: LogFile) -> Began:
-        """Someone begins to read a stretch of the file."""
+        """A read of the file begins: the state to pass to `put`."""
         return (file.now_s(), file.cuts)
 
     def put(self, stretch: Stretch, checked: Checked, began: Began) -> None:
-        """It was read and found to be that."""
+        """The range was read, with this result."""
         at_s, cuts = began
         if stretch[2] < UNREAD_BYTES_MIN:
             return
@@ -75,7 +74,7 @@ class RecentChecks:
                 self._found.popitem(last=False)
 
     def forget(self, file: LogFile) -> None:
-        """The file was cut off."""
+        """The file was truncated."""
         with self._lock:
             file.cuts += 1
             for stretch in [stretch for stretch in self._found if stretch[0] is file]:

@@ -1,10 +1,10 @@
 """Check a segment batch by batch after an unclean stop.
 
 The check begins at the recovery point, or at the beginning of the segment if that point cannot be
-found by the indexes. Every CRC is checked, indexes are built anew, leader epochs and producers
-take part. A bad batch at or above the recovery point is the torn end of an unfinished write: it
-and all behind it are cut off. A bad batch below the recovery point is damage to data that was
-durable: it is reported and stays where it is, reads of it are refused, nothing is cut.
+found by the indexes. Every CRC is checked, indexes, leader epochs and producer state are rebuilt. A
+bad batch at or above the recovery point is the torn end of an unfinished write: it and all behind
+it are cut off. A bad batch below the recovery point is damage to data that was durable: it is
+reported and stays where it is, reads of it are refused, nothing is cut.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class SegmentRecovery:
 
 
 def _batch_size(chunk: memoryview, at: int) -> int:
-    """The size of the batch at `at` as far as `chunk` tells, never less than a header."""
+    """The size of the batch at `at` as far as `chunk` shows it, never less than a header."""
     if at + LOG_OVERHEAD > len(chunk):
         return HEADER_SIZE
     return max(

@@ -141,7 +141,7 @@ class SegmentSwap:
         # producer state itself is not touched by compaction.
         log = self._log
         due = self._env.clock.now_ms() + log.config.file_delete_delay_ms
-        log.stir()
+        log.mark_changed()
         for segment in self._old:
             segment.add_suffix(DELETED_SUFFIX)
             log.deleted_segments.append((due, segment))

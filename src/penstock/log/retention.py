@@ -1,8 +1,8 @@
 """Which segments go, and how.
 
-A segment that goes is taken out of the log at once, its files are renamed to `.deleted` and
-removed when `file.delete.delay.ms` is over, so that reads under way end well. The log start moves
-first: should the process die in between, the segments are found again and go at the next pass.
+A segment that goes is taken out of the log at once, its files are renamed to `.deleted` and removed
+when `file.delete.delay.ms` is over, so that reads in progress succeed. The log start moves first:
+if the process dies in between, the segments are found again and deleted by the next pass.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ def delete_old_segments(log: Log, now_ms: int) -> int:
     """Apply retention by log start, time and size; the number of segments that go."""
     if log.cleaning:
         return 0
-    doomed = _below_log_start(log)
+    count = _below_log_start(log)
     if log.config.deletes:
-        doomed = max(doomed, _too_old(log, now_ms), _too_big(log))
-    doomed = min(doomed, _committed(log))
-    if not doomed:
+        count = max(count, _too_old(log, now_ms), _too_big(log))
+    count = min(count, _committed(log))
+    if not count:
         return 0
     try:
-        if doomed == len(log.segments):
+        if count == len(log.segments):
             log.roll()
-        going = [log.segments[i] for i in range(doomed)]
-        log.delete_records(max(log.segments[doomed].base_offset, log.log_start_offset))
+        going = [log.segments[i] for i in range(count)]
+        log.delete_records(max(log.segments[count].base_offset, log.log_start_offset))
         remove_segments(log, going, now_ms)
     except OSError as e:
         raise StorageError(f"cannot delete segments of {log.name}: {e}") from e
-    return doomed
+    return count
 
 
 def remove_segments(log: Log, segments: list[LogSegment], now_ms: int) -> None:
@@ -47,7 +47,7 @@ def remove_segments(log: Log, segments: list[LogSegment], now_ms: int) -> None:
         segment.add_suffix(DELETED_SUFFIX)
         log.producers.delete_snapshot(segment.base_offset)
         log.deleted_segments.append((due, segment))
-    log.stir()
+    log.mark_changed()
 
 
 def due_deletions(log: Log, now_ms: int) -> list[str]:
@@ -65,7 +65,7 @@ def due_deletions(log: Log, now_ms: int) -> list[str]:
 
 
 def nothing_due_before_ms(log: Log) -> int:
-    """How long a pass that has just found nothing will find nothing, if nothing is written."""
+    """Until when a pass will find nothing, after one that found nothing, if nothing is written."""
     oldest = log.segments[0]
     if not log.config.deletes or log.config.retention_ms < 0 or not oldest.size:
         return NEVER_MS

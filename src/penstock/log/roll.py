@@ -80,7 +80,7 @@ def roll_at(log: Log, env: LogEnvironment, policy: RollPolicy, offset: int, now_
         # The snapshot lets recovery begin at this segment.
         log.producers.take_snapshot(offset)
     except OSError:
-        # An empty segment would hide, after a start, what goes on into the old one.
+        # An empty segment would hide, after a restart, later writes to the old one.
         remove_segment_files(log.dir, offset)
         raise
     log.segments.add(segment)

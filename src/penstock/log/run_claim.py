@@ -1,10 +1,10 @@
-"""What a run leaves for the next one: the claim that nothing it has written is lost.
+"""What a run leaves for the next one: the claim that none of its writes are lost.
 
 What was written survives the death of its process, but not that of the machine, unless it was
 synced. So a run notes under which broker epoch it wrote and in which boot of the machine. A later
-run can speak for the data of that epoch if the folder was closed cleanly, or if the machine has not
-been started anew since. After a failed fsync nobody can: the system may have dropped what it could
-not write.
+run may claim the data of that epoch if the directory was closed cleanly, or if the machine was not
+rebooted since. After a failed fsync no run may: the kernel may have dropped what it could not
+write.
 
 Owned by the loop's thread.
 """
@@ -22,7 +22,7 @@ NO_EPOCH = -1
 
 
 def boot_id() -> str:
-    """What names this boot of the machine; empty where the system does not tell."""
+    """The id of this boot of the machine; empty where the system has none."""
     try:
         with open(BOOT_ID_FILE) as file:
             return file.read().strip()
@@ -36,7 +36,7 @@ class RunClaim:
         self._boot = boot
 
     def intact_epoch(self, *, closed_cleanly: bool) -> int:
-        """The broker epoch whose data is all here; `NO_EPOCH` when that cannot be said."""
+        """The broker epoch whose data is complete here; `NO_EPOCH` if that is not certain."""
         try:
             with open(self._path) as file:
                 stored = json.load(file)
@@ -47,10 +47,10 @@ class RunClaim:
         return epoch if closed_cleanly or same_boot else NO_EPOCH
 
     def begin(self, broker_epoch: int) -> None:
-        """From now on is written under this epoch."""
+        """Writes belong to this epoch from now on."""
         claim = {"broker_epoch": broker_epoch, "boot_id": self._boot}
         write_atomically(self._path, json.dumps(claim).encode())
 
     def withdraw(self) -> None:
-        """Something that was written may be lost."""
+        """Written data may be lost."""
         unlink_if_exists(self._path)

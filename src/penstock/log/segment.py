@@ -72,7 +72,9 @@ def remove_segment_files(log_dir: str, base_offset: int) -> None:
 
 
 class SegmentWrite:
-    """Bytes that go to the end of a segment, where nobody looks until they are all there."""
+    """Bytes that are being written to the end of a segment; nobody reads there until all are
+    written.
+    """
 
     __slots__ = ("buffers", "error", "fd", "position", "total")
 
@@ -92,7 +94,7 @@ class SegmentWrite:
             self.error = refusal
         except Exception as bug:
             logger.exception("a write failed unexpectedly")
-            self.error = OSError(str(bug))  # whoever waits for it has to hear of it
+            self.error = OSError(str(bug))  # reported to the caller that waits for the write
 
 
 class LogSegment:
@@ -141,7 +143,7 @@ class LogSegment:
         self.size = size
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
-        # A batch boundary that readers at the tail ask for next, so that they need no search.
+        # The batch boundary that readers at the tail ask for next: it saves the search.
         self.hint_offset = base_offset
         self.hint_position = 0
         self._bytes_since_index = 0
@@ -295,7 +297,9 @@ class LogSegment:
     def end_write(
         self, write: SegmentWrite, batches: list[StagedBatch], first_offset: int, interval: int
     ) -> None:
-        """Take up what was written, in order; OSError if it was not: then it must be cut back."""
+        """Make a finished write part of the segment, in order; OSError if it failed: then cut it
+        off.
+        """
         if write.error is not None:
             raise write.error
         invariant(write.position == self.size, f"{self.file.path}: writes end in order")
@@ -304,7 +308,7 @@ class LogSegment:
         self._account(batches, write.position, interval)
 
     def cut_back(self) -> None:
-        """Cut off what was written behind the data."""
+        """Cut off what was written beyond the end of the data."""
         self._tail_is_dirty = True
         fd = self.file.pin()
         try:
@@ -355,7 +359,7 @@ class LogSegment:
         self._bytes_since_index += header.size
 
     def rebuild_indexes(self, interval: int) -> None:
-        """Make offset and time index anew from the headers (not the transaction index)."""
+        """Rebuild offset and time index from the headers (not the transaction index)."""
         self.offset_index.reset()
         self.time_index.reset()
         self._max_timestamp, self._max_timestamp_offset = NO_TIMESTAMP, self.base_offset
@@ -368,7 +372,7 @@ class LogSegment:
         try:
             self.flush_indexes()
         except OSError as e:
-            # They are in memory, and a full disk must not keep anyone from reading.
+            # They are in memory, and a full disk must not prevent reads.
             logger.warning("cannot write the indexes of %s: %s", self.file.path, e)
 
     def rewind_to(self, offset: int) -> int:
@@ -485,8 +489,8 @@ class LogSegment:
         return None
 
     def unread_size(self, first: BatchPosition, room: int, limit: int) -> int:
-        """How many of the `room` bytes from `first` on, which may go on up to `limit`, can be sent
-        unread: whole batches that were written just now. 0 if they have to be read.
+        """How many of the `room` bytes from `first` on, extended up to `limit`, can be sent without
+        a check: whole batches that were just written. 0 if they have to be read.
         """
         position = first.position
         if room < UNREAD_BYTES_MIN or not self.file.is_fresh(position):
@@ -521,7 +525,7 @@ class LogSegment:
         )
 
     def add_suffix(self, suffix: str) -> None:
-        """Rename the files; readers that hold the segment go on."""
+        """Rename the files; readers that hold the segment can continue."""
         self.file.rename(self.file.path + suffix)
         for index in (self.offset_index, self.time_index, self.txn_index):
             index.rename(index.path + suffix)
@@ -537,7 +541,7 @@ class LogSegment:
             part.path = os.path.join(log_dir, os.path.basename(part.path))
 
     def close(self) -> None:
-        """Give back descriptor and memory; the next use takes them again."""
+        """Release descriptor and memory; the next use takes them again."""
         self.file.close()
         self.offset_index.cache.forget(self.offset_index)
         self.time_index.cache.forget(self.time_index)

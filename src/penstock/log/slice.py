@@ -1,10 +1,10 @@
-"""A stretch of a segment that is ready to be read: the fetch path.
+"""A range of a segment that is ready to be read: the fetch path.
 
 `LogSlice.read` and `LogSlice.to_send` may run in any thread. They check the CRC of every whole
-batch, so that damaged data is reported and never served; a batch that the slice cuts off is left
-out. What was checked a moment ago can go from the page cache to a socket unread: a slice that is
-`fresh` holds whole batches that were written then, or others that ask for the same have read it
-(`RecentChecks`).
+batch, so that damaged data is reported and never served; a batch that the range cuts off is left
+out. Data that was written or checked in the last seconds is not checked again and can go from the
+page cache to a socket without being read: a `fresh` slice holds whole batches that were just
+written, and `RecentChecks` knows ranges that another reader has checked.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LogSlice:
         room: int = 0,
         fresh: bool = False,
     ) -> None:
-        """`data` is what was written there a moment ago; its CRCs were checked when it came in."""
+        """`data`: the bytes, if they were just written; their CRCs were checked on append."""
         self.file = file
         self.position = position
         self.size = size
@@ -66,14 +66,15 @@ class LogSlice:
         self.end_offset = end_offset
         """Once it has been read: the offset after its last whole batch."""
         self.room = room or size
-        """What it takes of a request's room: as much as if it had been cut off within a batch."""
+        """How much of the request's byte limit it uses: as if it had been cut off within a batch.
+        """
         self.fresh = fresh
         self._on_corrupt = on_corrupt
         self._data = data
 
     def to_send(self, *, nowait: bool = False) -> bytes | memoryview | FileRegion:
-        """Like `read`, for who sends it without looking at it: what is large, and was checked a
-        moment ago, goes from the page cache to the socket.
+        """Like `read`, for a caller that only sends the data: a large range that was checked
+        recently is a region of the file, which goes from the page cache to the socket.
         """
         file = self.file
         if self._data is None and self.size >= UNREAD_BYTES_MIN and file.has_room_for_region():
@@ -83,7 +84,7 @@ class LogSlice:
         return self.read(nowait=nowait)
 
     def _good_bytes(self) -> int:
-        """How much of it is known to be whole batches with good CRCs; 0 if it has to be read."""
+        """How many bytes are known to be good whole batches; 0 if the range must be read."""
         if self.fresh:
             return self.size
         file = self.file
@@ -128,7 +129,7 @@ class LogSlice:
         return data if size == len(data) else memoryview(data)[:size]
 
     def _check(self, data: bytes) -> int:
-        """How many bytes of it are whole batches."""
+        """How many bytes of `data` are whole batches."""
         view = memoryview(data)
         end, pos, unpack = len(data), 0, _CHECK.unpack_from
         whole = end - CRC_START
@@ -160,16 +161,16 @@ class LogSlice:
         except BlockingIOError:
             raise
         except OSError:
-            return  # this file system cannot tell: read as it is
+            return  # the file system does not support this: read, even if that blocks
 
     def nears_the_unread(self) -> bool:
-        """Whether who reads on from here will soon be where nothing was read ahead."""
+        """Whether a reader that continues here will soon pass the end of the read-ahead."""
         ahead_to = self.file.ahead_to
         return self.position < ahead_to <= self.position + self.size + READ_AHEAD_BYTES // 2
 
     def read_ahead(self) -> None:
-        """Have the page cache read what lies behind the slice, in any thread and without waiting
-        for it. Nothing depends on it.
+        """Ask the page cache to read what follows the slice. Does not wait; any thread may call it.
+        A failure has no effect.
         """
         file, end = self.file, self.position + self.size
         start = max(end, file.ahead_to) if self.position < file.ahead_to else end

@@ -43,7 +43,7 @@ class AppendInfo(NamedTuple):
 
 
 class StagedAppends:
-    """What the next write of a log will write: two buffers and an index note per batch."""
+    """What the next write of a log will write: two buffers and the index data of each batch."""
 
     __slots__ = ("_producers", "batches", "buffers", "end_offset", "max_timestamp", "size")
 
@@ -108,7 +108,7 @@ class StagedAppends:
         )
 
     def _take_back(self, count: int, mark: tuple[int, int, int] | None) -> None:
-        """Drop the batches of the call under way, which begin at `count`."""
+        """Drop the batches of the current call, which begin at `count`."""
         del self.batches[count:]
         del self.buffers[2 * count :]
         if mark is not None:
@@ -125,7 +125,7 @@ class StagedAppends:
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
 
     def clear(self, end_offset: int) -> None:
-        """Begin anew at the end of the log."""
+        """Start again at the end of the log."""
         self.batches.clear()
         self.buffers.clear()
         self.size = 0

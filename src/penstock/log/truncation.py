@@ -48,7 +48,7 @@ def reload_producers(log: Log, env: LogEnvironment, end: int) -> None:
     replay_producers(producers, log.segments, end)
     producers.unreplicated |= waiting
     if log.high_watermark is not None:
-        # What was replayed has been committed, as far as the watermark tells.
+        # What was replayed is committed, up to the high watermark.
         producers.on_high_watermark(log.high_watermark)
 
 

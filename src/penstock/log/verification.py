@@ -1,15 +1,15 @@
 """What keeps a transactional batch out of a log until the coordinator knows its transaction.
 
-A producer may go on writing after its transaction was ended behind its back. A batch that then
-began a transaction of its own would never be ended: the coordinator does not know of it, and the
-last stable offset would stand still (KIP-890). So the first batch of a producer's transaction in a
-partition is verified with the coordinator. Between that and the append a marker may come; the
-guard tells: it is one object, compared by identity, and every marker, new epoch and first append
-gives it up, so that an append that holds an old one is refused.
+A producer may continue to write after the coordinator has ended its transaction. A batch that then
+began another transaction would never be ended: the coordinator does not know it, and the last
+stable offset would never move (KIP-890). So the first batch of a producer's transaction in a
+partition is verified with the coordinator. A marker may arrive between that and the append; the
+guard detects it. It is one object, compared by identity, and every marker, new epoch and first
+append replaces it, so that an append with an old guard is refused.
 
-While a producer is being verified a batch of its that was refused for a passing reason will be
-sent again. `lowest_sequence` keeps later ones out until then, or the earlier would never fit; where
-the log knows the producer its sequences tell that by themselves.
+While a producer is being verified, a batch that was refused for a temporary reason will be sent
+again. `lowest_sequence` refuses later batches until then, or the earlier one would never fit. Where
+the log knows the producer, its sequence numbers do that.
 
 Owned by the loop's thread.
 """

@@ -1,5 +1,5 @@
 """Cluster metadata: records in KRaft's formats, the image they build, and the controller's
 decisions.
 
-Pure: nothing here reads a clock, a socket or a disk. What needs chance is handed a `Rng`.
+Pure: nothing here reads a clock, a socket or a disk. What needs random numbers is passed a `Rng`.
 """

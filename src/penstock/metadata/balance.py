@@ -13,7 +13,7 @@ A plan is made in steps, each of which keeps what the steps before have reached:
    moves no data.
 
 A broker that is fenced or cordoned keeps what it has and gets nothing new. A broker without a rack
-stands in a rack of its own. The same input always gives the same plan.
+counts as a rack of its own. The same input always gives the same plan.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Planner:
         return sum(n * (n - 1) // 2 for n in racks.values())
 
     def _best(self, key: Key, keep: Sequence[int]) -> int | None:
-        """The open broker that fits best beside the replicas `keep`."""
+        """The open broker that fits best together with the replicas `keep`."""
         return min(
             (b for b in self._open if b not in self.replicas[key]),
             key=lambda b: (

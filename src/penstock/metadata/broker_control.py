@@ -1,4 +1,4 @@
-"""Decisions about brokers: who is registered, who is alive, and who leads in consequence.
+"""Decisions about brokers: registration, fencing, shutdown, and the leaders that follow from them.
 
 A broker that stops being alive leaves every in-sync set that has another member, and loses its
 leaderships to the first living replica in sync. The last member of an in-sync set stays in it,
@@ -324,7 +324,9 @@ class BrokerControl:
         return broker is not None and self._liveness.heard_from(broker)
 
     def _return(self, broker: Broker, *, restarted: bool) -> Iterator[MetadataRecord]:
-        """What a broker that comes alive leads; a restarted one begins anew what it led."""
+        """What a broker that comes alive leads; a restarted one leads again what it led, in a new
+        epoch.
+        """
         changes = PartitionChanges(self._image, self._unclean, coming=broker)
         for key in list(self._index.leaderless):
             place = self._index.at(key)
@@ -339,7 +341,7 @@ class BrokerControl:
 
 
 def speaks_for(request: BrokerRegistrationRequest, earlier: Broker | None) -> bool:
-    """Whether who registers has all that the `earlier` run of the broker had written."""
+    """Whether the registering broker has all that its `earlier` run had written."""
     return earlier is not None and request.previous_broker_epoch == earlier.epoch
 
 

@@ -1,23 +1,22 @@
 """The controller: every decision that changes cluster metadata, as `(records, response)`.
 
-Contract with the driver that owns it (one thread):
+Pure: no I/O, no clock, no randomness of its own. Contract with the driver that owns it
+(`controlling`, in the event loop's thread):
 
-1. Call one decision method. It reads the image and changes nothing. 2. Apply the returned records
-to the controller's image at once (`replay`), so that the next decision builds on them although
-they are not committed yet. 3. Append the records to the metadata log as one batch, and give the
-response when they are committed.
-4. When the log does not take them, stop: the image is ahead of what can be promised.
+1. Call one decision method. It reads the image and does not change it.
+2. Append the returned records to the metadata log as one batch. Nothing is decided if that fails.
+3. Apply them to the controller's image at once (`replay`), before any other decision: the next one
+   builds on them although they are not committed yet. Send the response when they are committed.
+4. When the node is no longer the active controller, drop this object: its image may be ahead of
+   what was committed.
+5. Call `tick` at `next_deadline_ms`, and ask for that deadline again after every decision.
+6. After the driver was blocked, call `held_up` before the next decision: brokers that were silent
+   meanwhile were not heard because of the driver.
 
-The image that brokers serve from is another one, to which only committed records are applied.
-
-5. Call `tick` when `next_deadline_ms` has come; ask for the deadline anew after every decision.
-6. Tell by `held_up`, before the next decision, when the driver could not listen for a while: the
-silence of brokers in that time is its own.
-
-A controller lives as long as its node is the active one: it is made on a copy of the committed
-image and thrown away with the leadership. `now_ms` is always of a clock that never goes back
-(`Clock.monotonic`), as sessions are measured with it. Signs of life are the only thing that a
-decision notes besides its records.
+The image that brokers serve from is another one, to which only committed records are applied. A
+controller starts with a copy of it. `now_ms` is always of a clock that never goes back
+(`Clock.monotonic`), since sessions are measured with it. The time of a broker's last heartbeat is
+the only thing that a decision changes besides its records.
 """
 
 from __future__ import annotations
@@ -48,12 +47,7 @@ from penstock.metadata.records import (
     ProducerIdsRecord,
     RemoveTopicRecord,
 )
-from penstock.metadata.topic_control import (
-    DEFAULT,
-    CreateTopics,
-    create_partitions,
-    delete_topics,
-)
+from penstock.metadata.topic_control import CreateTopics, create_partitions, delete_topics
 from penstock.metadata.upkeep import UNCLEAN_SETTING, Upkeep
 from penstock.wire.messages import alter_configs as alter
 from penstock.wire.messages import incremental_alter_configs as incremental
@@ -78,11 +72,7 @@ from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
-from penstock.wire.messages.create_topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from penstock.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from penstock.wire.messages.list_partition_reassignments import (
@@ -115,7 +105,7 @@ class Controller:
         now_ms: int,
         voters: Callable[[], Collection[int]],
     ) -> None:
-        """Becomes active at `now_ms`; `voters` tells the ids of the quorum's voters."""
+        """Becomes active at `now_ms`; `voters` returns the ids of the quorum's voters."""
         self.image = image
         self._settings = settings
         self._rng = rng
@@ -133,7 +123,7 @@ class Controller:
         self._upkeep = Upkeep(image, self._index, lambda: settings.config, self._unclean, now_ms)
 
     def replay(self, records: Iterable[MetadataRecord]) -> None:
-        """Takes decided (or, at start, stored) records into the controller's image."""
+        """Applies decided records to the controller's image."""
         delta = MetadataDelta()
         for record in records:
             if isinstance(record, PartitionRecord | PartitionChangeRecord):
@@ -261,14 +251,6 @@ class Controller:
         create = CreateTopics(self.image, self._settings, self._index.load(), self._rng)
         response = create.decide(request)
         return ([] if request.validate_only else create.records), response
-
-    def auto_create_topics(self, names: Iterable[str]) -> Decision[CreateTopicsResponse]:
-        """Creates topics that a client asked the metadata of, with the broker's defaults."""
-        topics = [
-            CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
-            for name in names
-        ]
-        return self.create_topics(CreateTopicsRequest(topics=topics))
 
     def delete_topics(self, request: DeleteTopicsRequest) -> Decision[DeleteTopicsResponse]:
         return delete_topics(self.image, request)

@@ -1,5 +1,5 @@
-"""What a run of applied records changed, for those who must act on it (logs to open, to delete,
-...).
+"""What a run of applied records changed, for listeners that must act on it (logs to open, to
+delete, ...).
 
 A delta is filled while an image applies records; it names what changed, and the image says how it
 is now. Deleted topics are kept whole, as the image has them no longer. A topic that was created

@@ -109,13 +109,13 @@ def _check_supported(image: MetadataImage, name: str, level: int, voters: Collec
             )
 
 
-def _check_node(who: str, supported: Mapping[str, Levels], name: str, level: int) -> None:
+def _check_node(node: str, supported: Mapping[str, Levels], name: str, level: int) -> None:
     levels = supported.get(name, NOT_SUPPORTED)
     if level and level not in levels:
         can = "does not support this feature" if levels == NOT_SUPPORTED else f"supports {levels}"
-        raise _invalid(name, level, f"{who} {can}")
+        raise _invalid(name, level, f"{node} {can}")
     if not level and name in supported and levels.lowest > 0:
-        raise _invalid(name, level, f"{who} needs it: it supports {levels}")
+        raise _invalid(name, level, f"{node} needs it: it supports {levels}")
 
 
 def _check_safe(image: MetadataImage, name: str, level: int) -> None:

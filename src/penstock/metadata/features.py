@@ -1,9 +1,9 @@
 """The features of this release and the levels of each that it supports.
 
 A node supports a range of levels, and the cluster has finalised one level that all its nodes work
-at. Starting newer nodes changes nothing: whoever runs the cluster finalises a new level
-(UpdateFeatures) when no older node will come back. A new cluster begins at the newest level. The
-range of metadata.version covers the release before this one, so that the two can run together.
+at. Starting newer nodes changes nothing: the operator finalises a new level (UpdateFeatures) when
+no older node will come back. A new cluster begins at the newest level. The range of
+metadata.version covers the release before this one, so that the two can run together.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class MetadataImage:
         self._own_topics: set[Uuid] | None = None
 
     def frozen(self) -> FrozenImage:
-        """The image as it is now, for a reader that goes on while this one changes."""
+        """The image as it is now, for a reader that works on while this image changes."""
         self._own_topics = set()
         return FrozenImage(
             dict(self.topics),

@@ -1,13 +1,13 @@
-"""Who was heard from when: the controller's only state that is not in the log.
+"""The brokers' last signs of life: the controller's only state that is not in the log.
 
 A broker's session lasts `broker.session.timeout.ms` from its last sign of life. A new controller
 knows no signs of life yet and gives every broker a full session from its activation.
 
-Silence counts only while this node was able to listen: what it was held up for is given back to
-every session (`held_up`). The session of the broker on this very node does not end once it has been
-heard from: it is this process, and a slow disk, on which its heartbeats wait as well, is no death.
-Until then what is registered may be an earlier run that is over, so its session ends as any other,
-unless the broker is alone: nobody could take over.
+Silence counts only while this node was able to read: the time it was blocked is added to every
+session (`held_up`). The session of the broker on this very node does not end once it has been heard
+from: it is this process, and a slow disk, which also delays its heartbeats, does not mean that it
+died. Until then what is registered may be an earlier run that is over, so its session ends as any
+other, unless the broker is alone: nobody could take over.
 
 A broker that has just registered is a newcomer: clients that had lost it may only try it again
 after their back-off, up to `NEWCOMER_MS` later, so others had better lead meanwhile. All times
@@ -36,7 +36,7 @@ class Contact:
     epoch: int
     last_ms: int
     silent_since_ms: int
-    """From when on its silence counts: `last_ms` and what this node was held up for since."""
+    """When its silence starts to count: `last_ms` plus the time this node was blocked since."""
     metadata_offset: int = NO_OFFSET
     """The last metadata record that the broker has applied."""
     shutdown_offset: int = NO_OFFSET
@@ -65,7 +65,7 @@ class Liveness:
         self._timeout_ms = session_timeout_ms
         self._active_since_ms = now_ms
         self._silent_since_ms = now_ms
-        """From when on the silence of those counts who have not been heard from."""
+        """When the silence of brokers without a sign of life starts to count."""
         self._contacts: dict[int, Contact] = {}
 
     def heard(self, broker_id: int, epoch: int, now_ms: int) -> Contact:
@@ -88,7 +88,7 @@ class Liveness:
         self.heard(broker_id, epoch, now_ms).registered_ms = now_ms
 
     def newcomers(self) -> dict[int, int]:
-        """When each newcomer registered, as of the last sign of life of anybody."""
+        """When each newcomer registered, as of the last sign of life of any broker."""
         now_ms = max((contact.last_ms for contact in self._contacts.values()), default=0)
         return {
             broker_id: contact.registered_ms

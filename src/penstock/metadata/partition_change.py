@@ -1,4 +1,4 @@
-"""One change of one partition: who leads after it, and the record that says so.
+"""One change of one partition: its leader after the change, and the record of the change.
 
 The caller says what is to become of the in-sync set or the assignment; this works out what follows:
 
@@ -7,7 +7,7 @@ The caller says what is to become of the in-sync set or the assignment; this wor
 2. An election, where the leader is gone or may not lead, or another one is asked for. A leader is
    in the in-sync set, is active, and has the data folder that the partition was assigned to: a
    broker that lost its disk has lost the partition, although its id is the same. Among several the
-   first in the order of the replicas leads; newcomers, whom clients may not have found yet, come
+   first in the order of the replicas leads; newcomers, which clients may not have found yet, come
    last, the latest at the end. An unclean election takes any active replica when there is none
    such, makes it the whole in-sync set and marks the partition as recovering.
 3. The last member of an in-sync set stays in it, without leading, so that nobody else leads with
@@ -40,7 +40,7 @@ RECOVERING = 1
 
 
 class Election(Enum):
-    """Whom a change may elect."""
+    """Which replicas a change may elect."""
 
     ONLINE = "a member of the in-sync set, if the present leader may not go on"
     PREFERRED = "the first replica, if it may lead"
@@ -81,7 +81,7 @@ class PartitionChanges:
         self._newcomers = newcomers or {}
 
     def usual(self, topic: str) -> Election:
-        """The election that follows by itself when a leader is gone."""
+        """The election that follows when a leader is lost."""
         return Election.UNCLEAN if self._unclean(topic) else Election.ONLINE
 
     def record(

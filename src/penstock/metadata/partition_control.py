@@ -1,11 +1,11 @@
 """Decisions about single partitions: AlterPartition, by which a leader changes its in-sync set, and
 ElectLeaders.
 
-A leader's request names the epochs it believes in. Those that are ahead of the image mean that
-this controller is not the newest one (NOT_CONTROLLER), those behind that the leader is not
+A leader's request names the epochs it believes in. Those that are ahead of the image mean that this
+controller is not the newest one (NOT_CONTROLLER), those behind that the leader is not
 (FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION). A leader that leaves itself out of the set gives its
-leadership up: one of the others is elected. Nobody joins an in-sync set who is fenced, shutting
-down, or another incarnation than the one that fetched (INELIGIBLE_REPLICA).
+leadership up: one of the others is elected. A broker that is fenced, shutting down, or another
+incarnation than the one that fetched cannot join an in-sync set (INELIGIBLE_REPLICA).
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class PartitionControl:
             result = ReplicaElectionResult(topic=wanted.topic)
             for index in wanted.partitions:
                 code, message = self._elect_one(wanted.topic, index, kind, records)
-                # Who asks for all is told of those that needed it.
+                # A request for all partitions is answered with those that needed an election.
                 if not (everything and code is ErrorCode.ELECTION_NOT_NEEDED):
                     result.partition_result.append(
                         PartitionResult(partition_id=index, error_code=code, error_message=message)

@@ -3,14 +3,15 @@ start.
 
 * No broker holds two replicas of a partition.
 * Replicas lie in as many racks as there are; a rack gets a second one only when every other rack
-has as many or has no broker left. * Among the brokers that may lead, the numbers of first
-replicas (preferred leaders) differ by one at most.
+  has as many or has no broker left.
+* Among the brokers that may lead, the numbers of first replicas (preferred leaders) differ by one
+  at most.
 * Further replicas go to the broker that the above allows and that has the fewest of this topic.
 * Between equals, what the brokers hold of other topics decides, then their order in a ring, so that
-the cluster is even although each topic is small.
+  the cluster is even although each topic is small.
 * A fenced broker never comes first, and is used only when the others are too few.
 
-A broker without a rack stands in a rack of its own.
+A broker without a rack counts as a rack of its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decisions about where partitions lie: begin, change, cancel and list reassignments.
 
-A reassignment first adds the new replicas to the old ones, which go on serving; when every replica
-that is to stay is in sync, those that are to go are taken away (`partition_change.py`). One that
-only takes away or reorders is complete at once. Cancelling goes back to the replicas of before.
-Each partition of a request is decided by itself.
+A reassignment first adds the new replicas to the old ones, which continue to serve; when every
+replica that is to stay is in sync, those that are to go are taken away (`partition_change.py`). One
+that only takes away or reorders is complete at once. Cancelling goes back to the replicas of
+before. Each partition of a request is decided by itself.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from penstock.metadata.records import ConfigRecord, MetadataRecord
 
 ELECTIONS_PER_RUN_MAX: Final = 1_000
 UNCLEAN_CHECK_INTERVAL_MS: Final = 300_000
-"""How often leaderless partitions are looked at, besides when a setting changes."""
+"""How often leaderless partitions are checked, apart from changes of settings."""
 UNCLEAN_SETTING: Final = "unclean.leader.election.enable"
 
 

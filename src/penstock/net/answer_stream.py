@@ -1,13 +1,13 @@
-"""Answers that carry regions of files: from the page cache to the socket, beside the transport.
+"""Answers that carry regions of files: from the page cache to the socket, past the transport.
 
-The transport owns the socket and everything that happens to it. While it has nothing to send of
-its own, regions are handed to the socket directly (`sendfile`). When that is full, the transport is
-given the next piece to send as bytes; it waits for the peer as ever, and says when that has gone
-(`resume_writing`). A peer that reads slowly takes a piece of memory so, not an answer.
+The transport owns the socket. While its write buffer is empty, regions are sent to the socket
+directly (`sendfile`). When the socket is full, the transport is given the next piece as bytes; it
+waits for the peer and calls `resume_writing` when that piece is sent. So a slow peer costs the
+memory of one piece, not of an answer.
 
-Invariants: nothing is sent directly while the transport has bytes of its own (they come first), or
-once it is closing (its descriptor may be someone else's by then).
-Limits: `PIECE_BYTES`, `TURN_BYTES_MAX`. Owned by the event loop's thread.
+Invariants: nothing is sent directly while the transport has bytes in its buffer (they come first),
+or once it is closing (its descriptor may have been reused by then). Limits: `PIECE_BYTES`,
+`TURN_BYTES_MAX`. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -25,24 +25,26 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Part: TypeAlias = Buffer | FileRegion
 
 WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
-"""Of unsent answers in a transport, before its connection stops (one answer may exceed it)."""
+"""Unsent bytes in a transport before its connection stops reading (one answer may exceed it)."""
 PIECE_BYTES = 64 * 1024
-"""What the transport is given to wait with."""
+"""The size of the piece that the transport is given while the socket is full."""
 TURN_BYTES_MAX = 4 * 1024 * 1024
-"""After so much to a peer that keeps up, others have their turn."""
+"""Bytes sent to a peer that keeps up before other connections are served."""
 _BUFFERS_MAX = 1_024  # of one system call
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
-"""More follows at once: what is small travels with it, and does not wake the peer by itself."""
+"""More follows at once: a small buffer is sent together with it and does not wake the
+peer alone.
+"""
 
 
 class Streaming(Protocol):
-    """The connection, as far as its stream has to know it."""
+    """What the stream needs of its connection."""
 
     def drain(self) -> None: ...
 
 
 class AnswerStream:
-    """The way to one peer."""
+    """Sends answers to one peer."""
 
     __slots__ = ("_connection", "_loop", "_socket", "_transport", "_waited")
 
@@ -112,7 +114,9 @@ class AnswerStream:
         return sent
 
     def _wait_for_transport(self) -> None:
-        """Have it call `pause_writing` now, and `resume_writing` once it has sent all it has."""
+        """Make the transport call `pause_writing` now, and `resume_writing` when its buffer is
+        empty.
+        """
         self._waited = True
         self._transport.set_write_buffer_limits(high=0)
 

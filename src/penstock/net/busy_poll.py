@@ -1,15 +1,15 @@
-"""Looking for the next request instead of sleeping, as long as that pays.
+"""Busy polling: the loop checks for the next request instead of sleeping, while that pays off.
 
 A client that waits for each answer sends its next request some tens of microseconds after it. A
 process that has gone to sleep by then must be woken up, which on a virtual machine takes longer
-than all the rest of such a request. So after an answer the loop goes round without sleeping for
-`penstock.busy.poll.us`, and every further answer begins that time anew.
+than all the rest of such a request. So after an answer the loop polls without sleeping for
+`penstock.busy.poll.us`; every further answer starts that time again.
 
-It is for few clients: when a turn of the loop had more than `ANSWERS_PER_TURN_MAX`, there is enough
-to do, and what comes while the process sleeps is done together. And it must pay (`_credit`): a time
-in which nothing came counts against it, and when the credit is used up only one answer in
-`TRIED_AGAIN_AFTER` is followed by another try, so that clients that send now and then cost next to
-nothing. Owned by the event loop's thread.
+It is for few clients: after a turn of the loop with more than `ANSWERS_PER_TURN_MAX` answers it is
+not used, since requests that arrive while the process sleeps are then served together. And it must
+pay off (`_credit`): a poll during which nothing arrived costs credit, and without credit only one
+answer in `TRIED_AGAIN_AFTER` is followed by another poll, so that clients that rarely send cost
+almost nothing. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import asyncio
 from time import monotonic_ns
 
 ANSWERS_PER_TURN_MAX = 2
-"""A client's acknowledgement, and its message for a consumer that waits for it."""
+"""One acknowledgement to a producer, and its message to a waiting consumer."""
 CREDIT_MAX = 16
 IN_VAIN_COSTS = 4
-"""An answer to what came meanwhile gives one, so four of five times must pay."""
+"""A poll that finds a request earns one credit, so four of five polls must succeed."""
 TRIED_AGAIN_AFTER = 16
 
 
@@ -38,7 +38,7 @@ class BusyPoll:
         self.awake = False
 
     def answered(self, now_ns: int) -> None:
-        """An answer was sent: the next request may be near."""
+        """An answer was sent: the next request may arrive soon."""
         self._until_ns = now_ns + self._for_ns
         if self.awake:
             self._answers += 1
@@ -54,7 +54,9 @@ class BusyPoll:
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        """Between two of these the loop looks for what has arrived, without waiting for it."""
+        """Scheduled again and again: between two calls the loop reads what has arrived, without
+        waiting.
+        """
         answers, self._answers = self._answers, 0
         if answers > ANSWERS_PER_TURN_MAX:
             self.awake = False

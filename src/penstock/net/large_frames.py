@@ -1,21 +1,21 @@
-"""Large frames of a connection, received where they stay.
+"""Large frames of a connection, received without copies.
 
-Duty: stand in for a connection as long as its frames are large, so that each is received into a
-buffer of its own. In the ordinary way it would come in pieces that are copied one by one, joined,
-and cut apart again. How large the next frame is nobody knows before its length has arrived: the
-buffer for its beginning is as large as the frame before it, for frames of a stream are much alike.
+Duty: act as the protocol of a connection while its frames are large, so that each is received into
+a buffer of its own. Otherwise it would arrive in pieces that are copied, joined and cut apart
+again. The size of the next frame is not known before its length has arrived: its first buffer is as
+large as the frame before it, since frames of a connection are usually of similar size.
 
 Invariants:
 * A frame is handed over whole, in order, and alone in its buffer.
-* Nothing is read behind the end of a frame once its length is known. What was read before that is
-  moved to the buffer of the next.
+* Nothing is read beyond the end of a frame once its length is known. Bytes that were read beyond it
+  before are moved to the buffer of the next frame.
 * The first frame that is small, or no frame, goes back to the connection with all that follows it;
   so does one that fills less than half of the buffer that it came in.
 
-Limits: memory for `GROWTH` times what has really arrived, never for what is only announced; of
-that, for the beginning of a frame, `BEGINNING_BYTES_MAX`. None between frames: a loop looks whether
-there is more behind a frame before it knows that there is nothing, and all of its connections have
-one spare buffer for that, which belongs to whom something was received into it. Owned by the event
+Limits: memory for `GROWTH` times what has arrived, never for what is only announced; for the
+beginning of a frame `BEGINNING_BYTES_MAX`. A connection that waits for a frame holds no memory: the
+loop tries to read before it knows that there is nothing, and all its connections share one spare
+buffer for that read. A connection that receives something keeps the buffer. Owned by the event
 loop's thread.
 """
 
@@ -28,18 +28,19 @@ import threading
 from typing import Protocol
 
 LARGE_FRAME_BYTES = 64 * 1024
-"""A frame of which so much has arrived, and which is not whole, is received here; frames that
-follow it are while they are so large."""
+"""An incomplete frame of which so much has arrived is received here, and so are the following
+frames while they are this large.
+"""
 GROWTH = 16
 BEGINNING_BYTES_MAX = 2 * 1024 * 1024
-"""Requests of 1 MiB, where clients stop by default, and their headers fit in."""
+"""Fits requests of 1 MiB, the default limit of clients, with their headers."""
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_SIZE = 4
 _NOTHING = memoryview(b"")
 
-# `bytearray(size)` fills with zeros what is overwritten at once: a tenth of the time that it takes
-# to publish in large batches. With no bytes given, this leaves the memory as it is.
+# `bytearray(size)` zeroes memory that is overwritten at once: a tenth of the time of publishing in
+# large batches. Without initial bytes this leaves the memory as it is.
 _new_bytearray = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
     ("PyByteArray_FromStringAndSize", ctypes.pythonapi)
 )
@@ -56,7 +57,7 @@ class _Spare(threading.local):
         return self.buffer
 
     def take(self) -> memoryview:
-        """Something was received into it: it is the caller's from now on."""
+        """Take the buffer, into which something was received; the caller owns it now."""
         taken, self.buffer = self.buffer, _NOTHING
         return taken
 
@@ -117,7 +118,7 @@ class LargeFrames(asyncio.BufferedProtocol):
             self._hand_over()
 
     def _begin(self) -> bool:
-        """Look at the length that has arrived; whether a large frame follows."""
+        """Read the length that has arrived; whether a large frame follows."""
         (size,) = _LENGTH.unpack_from(self._buffer)
         is_large = LARGE_FRAME_BYTES <= size <= self._frame_bytes_max
         if not is_large or 2 * (_LENGTH_SIZE + size) < len(self._buffer):

@@ -42,5 +42,5 @@ class RequestMemory:
         self._waiting.append(wake)
 
     def forget(self, wake: Callable[[], None]) -> None:
-        """Who was to be called by `wake` is gone."""
+        """Cancel `wait`: `wake` is not called any more."""
         self._waiting.remove(wake)

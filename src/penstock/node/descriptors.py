@@ -1,9 +1,9 @@
 """How a node shares out the files that its process may open.
 
-Segments, stretches of them that are on their way unread, connections, and everything else (the
-metadata log, other nodes, HTTP, checkpoints) all take descriptors. A client that is refused is told
-so by a line in the log and may come again; a log that cannot open its file cannot be written. So
-connections get what the others leave, and never more.
+Segments, regions of them that are being sent, connections, and everything else (the metadata log,
+other nodes, HTTP, checkpoints) all take descriptors. A refused connection is logged and the client
+may try again; a log that cannot open its file cannot be written. So connections get what the others
+leave.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.log.limits import OPEN_FILES_MAX, REGIONS_MAX
 RESERVED_MAX = 256
 """For everything else."""
 LIMIT = "ulimit -n"
-"""What a client is refused for that finds no descriptor left."""
+"""The reason logged when a connection is refused because no descriptor is left."""
 
 
 class Descriptors(NamedTuple):

@@ -1,14 +1,14 @@
 """How a node with an empty metadata log finds its cluster, or founds one.
 
 `controller.quorum.voters` names the first voters. The one with the lowest id is the founder: it
-asks every other of them whether it knows of a cluster (a Vote request that asks only; the answer
-tells the epoch). When all have answered and none does, it founds one of itself alone, with a random
-cluster id; when one does, it joins that. All others learn the cluster's id from those listed, or
-from `controller.quorum.bootstrap.servers`, and join. Without either setting a node is a cluster of
-its own.
+asks every other of them whether it knows a cluster (a pre-vote request; its answer has the epoch).
+When all have answered and none does, it founds one of itself alone, with a random cluster id; when
+one does, it joins that. All others learn the cluster's id from those listed, or from
+`controller.quorum.bootstrap.servers`, and join. Without either setting a node is a cluster of its
+own.
 
-A node whose metadata log has records needs none of this: the log says who votes. A founder that
-died between its decision and its first record decides anew.
+A node whose metadata log has records needs none of this: the log has the voters. A founder that
+died between its decision and its first record decides again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Formation:
         self._said = ""
         self._say_again_s = 0.0
         self.waits_for = ""
-        """What keeps the node from going on; empty when nothing does."""
+        """What the node waits for; empty if nothing."""
 
     @property
     def others(self) -> list[Address]:
@@ -135,7 +135,7 @@ class Formation:
         return response.cluster_id
 
     def _say(self, what: str, places: Sequence[Address], rest: str) -> None:
-        """Once for each state, and now and then while it lasts."""
+        """Log once for each state, and again at intervals while it lasts."""
         sentence = f"{what} {', '.join(map(str, places))} {rest}"
         self.waits_for = sentence
         now_s = self._loop.time()

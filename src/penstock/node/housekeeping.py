@@ -1,9 +1,10 @@
-"""The node's duties that nobody asks for: retention, flushing by time, checkpoints, removal of
-files.
+"""Housekeeping, which no request asks for: retention, flushes by time, checkpoints, removal of
+files, recovery of unused logs, and the task of compaction.
 
 Each duty is a coroutine that sleeps for its interval and does one pass; a pass that fails is logged
-and tried again at the next. What waits for the disk runs in a thread, what changes a log runs on
-the loop, one log at a time, so that requests go on in between. Owned by the event loop's thread.
+and tried again at the next. What waits for the disk runs in a worker thread; what changes a log
+runs on the loop, a few logs at a time, so that requests are served in between. Owned by the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from penstock.serving.broker import Broker
 
 log = logging.getLogger("penstock.node")
 
-FLUSH_LOOK_S = 0.2
-REMOVAL_LOOK_S = 1.0
+FLUSH_CHECK_S = 0.2
+REMOVAL_CHECK_S = 1.0
 RECOVERED_PER_PASS = 1
 
 
@@ -35,9 +36,9 @@ class Housekeeping:
         self._every(
             lambda: self._broker.config.log_retention_check_interval_ms / 1000, self._retain
         )
-        self._every(lambda: FLUSH_LOOK_S, self._flush_due)
+        self._every(lambda: FLUSH_CHECK_S, self._flush_due)
         self._every(lambda: checkpoint_s, self._checkpoint)
-        self._every(lambda: REMOVAL_LOOK_S, self._remove)
+        self._every(lambda: REMOVAL_CHECK_S, self._remove)
         self._tasks.append(asyncio.create_task(self._recover()))
         self._tasks.append(asyncio.create_task(self._compaction.run()))
 
@@ -76,12 +77,12 @@ class Housekeeping:
         await asyncio.to_thread(self._broker.logs.checkpoint_task())
 
     async def _remove(self) -> None:
-        """Give the disk space of deleted topics and segments back."""
+        """Free the disk space of deleted topics and segments."""
         paths = self._broker.logs.due_deletions(self._now_ms())
         if paths:
             await asyncio.to_thread(remove_paths, paths)
 
     async def _recover(self) -> None:
-        """After an unclean stop: check the logs that nobody has used yet, one at a time."""
+        """After an unclean stop: check the logs that have not been used yet, one at a time."""
         while self._broker.logs.recovery_pass(RECOVERED_PER_PASS):
             await asyncio.sleep(0)

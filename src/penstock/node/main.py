@@ -27,7 +27,7 @@ from penstock.observe.logs import set_up_logging
 log = logging.getLogger("penstock.node")
 
 GC_GENERATION_0 = 50_000
-"""Allocations between two looks for garbage cycles: the hot path makes none, so looks are rare."""
+"""Allocations between two runs of the cycle collector: the hot path creates no cycles."""
 
 
 MALLOC_TRIM_BYTES = 64 * 1024 * 1024
@@ -36,7 +36,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def run(config: BrokerConfig) -> int:
-    """Serve until told to stop; the process's exit code."""
+    """Serve until a signal; returns the exit code."""
     writer = set_up_logging(
         level=config.penstock_log_level.upper(),
         form="json" if config.penstock_log_format == "json" else "text",
@@ -56,7 +56,7 @@ def run(config: BrokerConfig) -> int:
 
 
 def _keep_freed_memory() -> None:
-    """Have the C library keep freed memory for reuse instead of giving it back at once.
+    """Make the C library keep freed memory for reuse instead of returning it to the system.
 
     Requests of a megabyte are allocated and freed hundreds of times a second; returning
     their pages to the system and faulting them in again took a quarter of the CPU time of

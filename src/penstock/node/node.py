@@ -58,7 +58,7 @@ log = logging.getLogger("penstock.node")
 
 STOP_GRACE_S = 10.0
 BECOME_VOTER_S_MAX = 5.0
-LOOK_S = 0.02
+POLL_S = 0.02
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 
 
@@ -190,7 +190,7 @@ class Node:
         await self._become_voter(broker.quorum)
         await lifecycle.run()
         while self._is_fenced():
-            await asyncio.sleep(LOOK_S)  # the controller knows already, this node in a moment
+            await asyncio.sleep(POLL_S)  # the controller has it already, this node applies it soon
 
     async def _become_voter(self, driver: QuorumDriver) -> None:
         """Join the voters, and take the time for it: ready then means that this node counts.
@@ -206,7 +206,7 @@ class Node:
             if asyncio.get_running_loop().time() >= deadline:
                 log.warning("this node is not a voter of the quorum yet; it goes on asking")
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     def _begin_duties(self, broker: Broker, metrics: NodeMetrics) -> None:
         self._compaction = Compaction(broker, metrics.cleaner)
@@ -222,7 +222,7 @@ class Node:
         return self._broker.topic_config(topic)
 
     def _bind(self, dispatcher: Dispatcher, metrics: NodeMetrics) -> list[Endpoint]:
-        """Take every listener's address; what clients are told follows from what was taken."""
+        """Bind every listener; the advertised addresses follow from what was bound."""
         limits = net_limits(self._config, self._files.connections // len(self._config.listen))
         advertised = {listener.name: listener for listener in self._config.advertised}
         endpoints = []
@@ -233,8 +233,8 @@ class Node:
                 host, port = server.bind(listener.host or "0.0.0.0", listener.port)
             if not self.kafka_address:
                 self.kafka_address = address_text(listener.host or host, port)
-            told = advertised.get(listener.name, listener)
-            endpoints.append(Endpoint(listener.name, told.host or host, told.port or port))
+            shown = advertised.get(listener.name, listener)
+            endpoints.append(Endpoint(listener.name, shown.host or host, shown.port or port))
         return endpoints
 
     async def _start_http(self, metrics: NodeMetrics) -> None:
@@ -257,7 +257,7 @@ class Node:
         return Health(live=True, ready=ready, reason=self._reason())
 
     def _is_fenced(self) -> bool:
-        """The controller does not hear from this broker, so that others lead in its place."""
+        """The broker is fenced: the controller gets no heartbeats from it, and others lead."""
         assert self._broker is not None
         own = self._broker.metadata.brokers.get(self._config.node_id)
         return own is None or own.fenced
@@ -308,7 +308,8 @@ class Node:
             return
         if others_serve(broker):
             await lifecycle.shut_down()
-            # Its own going is on record: another leader takes over while this one still answers.
+            # The controlled shutdown is recorded: another leader takes over while this one still
+            # answers.
             await broker.quorum.resign()
 
     async def stop(self) -> None:
@@ -340,7 +341,7 @@ class Node:
 
 
 def others_serve(broker: Broker) -> bool:
-    """Whether there is another broker to hand over to."""
+    """Whether there is another broker that can take over."""
     brokers = broker.metadata.brokers.values()
     return any(other.id != broker.node_id and not other.fenced for other in brokers)
 
@@ -366,10 +367,11 @@ def quorum_config(config: BrokerConfig, formed: Formed) -> QuorumConfig:
 
 
 def clear_strays(broker: Broker) -> None:
-    """Deal with directories that no topic claims.
+    """Deal with directories that belong to no topic.
 
-    Where a topic's deletion was committed and the process died before its files were gone, they
-    go now. What the metadata never heard of is set aside for a person to look at.
+    Where a topic's deletion was committed and the process died before the files were removed, they
+    are removed now. A directory of a topic that the metadata never had is renamed and kept for a
+    person to inspect.
     """
     logs, topics = broker.logs, broker.metadata.topics
     deleted, broker.quorum.metadata.deleted_topics = broker.quorum.metadata.deleted_topics, None
@@ -389,7 +391,7 @@ class NodeFailed(PenstockError):
 
 
 class CannotListen(PenstockError):
-    """An address that the node was told to listen on cannot be had."""
+    """An address of `listeners` cannot be bound."""
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """`penstock.pid` in a node's data folder: which process serves the folder now.
 
-The process holds a lock on the file for as long as it lives, so that a file which a killed process
-left behind is told from one that counts, even when its number belongs to somebody else by now. A
-clean stop removes the file. The folder itself is guarded by its own lock (`log/manager.py`); a
-process that cannot have this file leaves it alone, and fails there with the better sentence.
+The process holds a lock on the file while it lives, so that a file left by a killed process is
+recognised, even when another process has its number by now. A clean stop removes the file. The
+folder itself has its own lock (`log/manager.py`); a process that cannot lock this file continues,
+and fails there with the better message.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _claim(path: str) -> int | None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            time.sleep(CLAIM_PAUSE_S)  # perhaps it is only somebody who asks whether it is held
+            time.sleep(CLAIM_PAUSE_S)  # `running_pid` holds the lock for a moment, too
         else:
             return fd
     os.close(fd)

@@ -1,13 +1,13 @@
-"""Makes a stopped node the only voter of its metadata quorum, when the others are lost for good.
+"""Makes a stopped node the only voter of its metadata quorum, when the others are lost permanently.
 
-A quorum that has lost its majority can decide nothing, not even to do without the lost ones; that
-decision is a person's. It is written as the quorum itself would write it: a voters record at the
-end of the node's metadata log, in an epoch that no other voter can have used. The node then leads
-alone when it is started, and others join it as usual.
+A quorum without a majority can decide nothing, not even to remove the lost voters; a person has to
+decide that. It is written as the quorum itself would write it: a voters record at the end of the
+node's metadata log, in an epoch that no other voter can have used. The node then leads alone when
+it is started, and others join it as usual.
 
 What it costs: whatever a majority without this node had committed, and this node had not fetched,
-is gone. A voter that comes back with its old folder may hold such records and would contradict
-this one; it has to come back with an empty folder.
+is lost. A voter that comes back with its old folder may hold such records and would contradict this
+one; it has to come back with an empty folder.
 
 The folder is locked meanwhile, so that a running node cannot be recovered. One thread, no loop.
 """
@@ -48,7 +48,7 @@ class Survivor(NamedTuple):
 
     @property
     def lost(self) -> list[int]:
-        """The voters that this node would do without."""
+        """The voters that would be removed."""
         return [key.id for key in self.voters.keys if key != self.me]
 
 
@@ -65,7 +65,7 @@ class StoppedNode:
         self._logs = LogManager(data_dir, _config)
         try:
             self._log = self._metadata_log(data_dir)
-            self.survivor = self._look(meta)
+            self.survivor = self._inspect(meta)
         except BaseException:
             self._logs.close()
             raise
@@ -76,7 +76,7 @@ class StoppedNode:
             raise StorageError(f"{data_dir} has no metadata log: the node never joined a cluster")
         return MetadataLog(log, self._clock)
 
-    def _look(self, meta: dict[str, str]) -> Survivor:
+    def _inspect(self, meta: dict[str, str]) -> Survivor:
         stored = self._log.stored()
         if not stored.voter_sets:
             raise StorageError(

@@ -1,12 +1,12 @@
 """The node's HTTP address: a small HTTP/1.1 server for `/metrics`, `/healthz` and `/readyz`.
 
-It answers GET and HEAD without a body from a table of routes that other doors may add to, one
+It answers GET and HEAD without a body from a table of routes that other modules may add to, one
 request at a time on each connection, and keeps the connection open if the client does.
 
 Limits: `HEADER_BYTES_MAX` for a request's head, `CONNECTIONS_MAX` at once, `HEADER_TIMEOUT_S` for a
 head to arrive (and for an idle connection to send the next), `SEND_TIMEOUT_S` for an answer to be
-made and taken. Who exceeds one is closed.
-It runs on the event loop that called `start` and owns no thread.
+made and taken. A connection that exceeds one is closed. It runs on the event loop that called
+`start` and owns no thread.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Handler: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class BadHttp(Exception):
-    """The peer sent what is not a request that we take; it is answered and closed."""
+    """The peer sent something that is not a valid request; it gets an error and is closed."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -104,7 +104,7 @@ class HttpServer:
         }
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free one, which `address` then tells."""
+        """Listen; port 0 takes a free one, which `address` then returns."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: HttpConnection(self, loop), host, port)
 
@@ -224,7 +224,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, self.abort)
 
     def _next_request(self) -> None:
-        """Start on the next request if its head is here whole."""
+        """Start the next request if its head has arrived completely."""
         transport = self._transport
         end = self._buffer.find(_END_OF_HEAD)
         if transport is None or (end < 0 and len(self._buffer) <= HEADER_BYTES_MAX):
@@ -235,7 +235,7 @@ class HttpConnection(asyncio.Protocol):
         self._task = self._loop.create_task(self._answer(transport, head if end >= 0 else None))
 
     async def _answer(self, transport: asyncio.Transport, head: bytes | None) -> None:
-        """Answer one request (`head` is None if it was too long) and go on or close."""
+        """Answer one request (`head` is None if it was too long) and continue or close."""
         method, keep_alive = "GET", False
         try:
             if head is None or len(head) > HEADER_BYTES_MAX:

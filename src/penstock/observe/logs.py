@@ -89,8 +89,8 @@ class LogWriter(logging.Handler):
         self._stream = stream
         self._lines: queue.Queue[str | None] = queue.Queue(QUEUED_LINES_MAX)
         self._refused = 0  # lines that found the queue full; changed under the handler's lock
-        self._reported = 0  # how many of them the log tells of; the writing thread's own
-        self._unwritten = 0  # lines that stderr refused; the writing thread's own
+        self._reported = 0  # how many of them were logged; only the writing thread uses it
+        self._unwritten = 0  # lines that stderr refused; only the writing thread uses it
         self._thread = threading.Thread(target=self._run, name="penstock-log", daemon=True)
         self._thread.start()
 
@@ -138,7 +138,7 @@ class LogWriter(logging.Handler):
             self._stream.write(line + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            self._unwritten += 1  # stderr is closed: there is nowhere to say so
+            self._unwritten += 1  # stderr is closed: it cannot be logged
 
 
 def set_up_logging(*, level: str, form: str, stream: TextIO) -> LogWriter:
@@ -161,7 +161,7 @@ def set_level(level: str) -> None:
 
 
 class Alarm:
-    """Keeps a trouble that repeats from flooding the log.
+    """Keeps a repeated error from flooding the log.
 
     `raised` logs an error the first time and then at most once per interval for each key, with the
     number of times it was silent.

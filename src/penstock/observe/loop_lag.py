@@ -1,4 +1,4 @@
-"""How late the event loop is: the first number to look at when everything is slow.
+"""How late the event loop is: the first number to check when everything is slow.
 
 A coroutine sleeps for a fixed time and records how much later than asked it was woken. The
 resolution is the loop's: uvloop's timers count whole milliseconds, so an idle loop shows up to one.

@@ -185,7 +185,7 @@ class Registry:
     def gauge(
         self, name: str, documentation: str, read: Callable[[], int | float] | None = None
     ) -> Gauge:
-        """A gauge that the owner sets, or that `read` tells on every scrape."""
+        """A gauge that the owner sets, or that `read` returns on every scrape."""
         return self._add(Family(lambda: Gauge(read), "gauge", name, documentation, ())).child()
 
     def gauges(self, name: str, documentation: str, labels: tuple[str, ...]) -> Family[Gauge]:

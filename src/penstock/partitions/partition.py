@@ -28,10 +28,10 @@ from typing import Final
 from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError, invariant
 from penstock.base.ids import Uuid
 from penstock.config.log_config import LogConfig
+from penstock.log.background_write import BackgroundWrite
 from penstock.log.log import AppendInfo, Batch, Log
 from penstock.log.producer_state import AppendOrigin
 from penstock.log.verification import NOT_ASKED, VerificationGuard
-from penstock.log.write_beside import WriteBeside
 from penstock.metadata import image as metadata
 from penstock.metadata.records import NO_LEADER
 from penstock.observe.standard import TopicCounters
@@ -309,7 +309,7 @@ class Partition:
         else:
             self._written()
 
-    def begin_write(self) -> WriteBeside | None:
+    def begin_write(self) -> BackgroundWrite | None:
         """Begin to write what is staged, if that is worth a worker; else write it."""
         try:
             write = self.log.begin_write()
@@ -320,7 +320,7 @@ class Partition:
             self.write_staged()
         return write
 
-    def end_write(self, write: WriteBeside) -> None:
+    def end_write(self, write: BackgroundWrite) -> None:
         """Take up what a worker has written, waiting for it if need be."""
         try:
             self.log.end_write(write)
@@ -508,7 +508,7 @@ class Partition:
             self.settle()
         if self._remembered:
             self._remembered = 0
-            log_.stir()  # what is known to be committed may be less now
+            log_.mark_changed()  # what is known to be committed may be less now
         committed = min(step.high_watermark, log_.log_end_offset)
         if committed > self.high_watermark:
             self._commit(committed)

@@ -10,10 +10,10 @@ loop receives and checks what comes next. (If both wrote at a time nothing would
 is the same file: the kernel lets one in after the other.)
 
 Invariant: a partition's batches come into its log in the order of their offsets, however many turns
-are being written; the log itself sees to that (`log.write_beside`).
+are being written; the log itself sees to that (`log.background_write`).
 
 Limits: `TURN_BYTES_MAX`, `WRITING_TURNS_MAX`. Owned by the event loop's thread; only
-`WriteBeside.run` is called in the worker.
+`BackgroundWrite.run` is called in the worker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from penstock.log.write_beside import WriteBeside
+from penstock.log.background_write import BackgroundWrite
 
 TURN_BYTES_MAX = 1024 * 1024
 """When so much is staged a turn ends early, for the worker to write. With less at a time that gains
@@ -40,10 +40,10 @@ class Staging(Protocol):
     def write_staged(self) -> None:
         """Write what is staged, after what is being written."""
 
-    def begin_write(self) -> WriteBeside | None:
+    def begin_write(self) -> BackgroundWrite | None:
         """Begin to write what is staged; None when that was not worth a worker, and is done."""
 
-    def end_write(self, write: WriteBeside) -> None:
+    def end_write(self, write: BackgroundWrite) -> None:
         """Take up what the worker has written, waiting for it if need be."""
 
 
@@ -52,7 +52,7 @@ class _Writing:
 
     __slots__ = ("done", "writes")
 
-    def __init__(self, writes: list[tuple[Staging, WriteBeside]]) -> None:
+    def __init__(self, writes: list[tuple[Staging, BackgroundWrite]]) -> None:
         self.writes = writes
         self.done = False
 

@@ -1,15 +1,15 @@
 """One connection to another node: requests out, answers matched to them by correlation id.
 
-Requests may be pipelined; the peer answers in order. A request that is not answered in time
-takes the connection with it, as in Kafka: what follows it would not be answered either. The
-first exchange of a connection is ApiVersions, so that nodes of adjacent releases find a common
-version of each API.
+Requests may be pipelined; the peer answers in order. A request that is not answered in time closes
+the connection, as in Kafka: later requests would not be answered either. The first exchange of a
+connection is ApiVersions, so that nodes of adjacent releases find a common version of each API.
 
 Invariants: every future that was handed out ends, with the body of its answer or with a
 `PeerError`; `on_lost` is called once, and only after the connection had been made.
 
-Limits: `RESPONSE_BYTES_MAX` a response; memory is taken for what has really arrived. Owned by the
-event loop's thread. The loop's `create_connection` is the only way out to the network.
+Limits: `RESPONSE_BYTES_MAX` a response; memory is allocated for what has arrived, not for what is
+announced. Owned by the event loop's thread. The network is reached only by the loop's
+`create_connection`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _REQUEST = struct.Struct(">ihhih")  # length, api key, version, correlation id, 
 _LENGTH = struct.Struct(">i")
 _LENGTH_SIZE = 4
 _RESPONSE_MIN_BYTES = 4  # the correlation id
-_NO_LINGER = struct.pack("ii", 1, 0)  # on, for no time: what is not delivered is dropped
+_NO_LINGER = struct.pack("ii", 1, 0)  # on, for 0 s: what is not delivered is dropped
 
 Body: TypeAlias = Buffer | Sequence[Buffer]
 
@@ -63,7 +63,7 @@ class Address(NamedTuple):
 
 
 class _Pending:
-    """A request on its way."""
+    """A request that is not answered yet."""
 
     __slots__ = ("future", "key", "timer", "version")
 
@@ -201,11 +201,11 @@ class PeerConnection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Nothing is on its way."""
+        """No request is unanswered."""
         return not self._pending
 
     def close(self) -> None:
-        """Hang up; what is on its way ends as lost."""
+        """Close the connection; unanswered requests fail as lost."""
         self.closed = True
         if self._transport is not None:
             self._transport.abort()
@@ -221,9 +221,9 @@ class PeerConnection(asyncio.Protocol):
         self.close()
 
     def _drop_unsent(self) -> None:
-        """Let nothing arrive any more. The system would go on delivering what it has taken, long
-        after the request was repeated over another connection: a late marker would then end a
-        transaction that has begun since.
+        """Close without delivering what the system has buffered. It could arrive long after the
+        request was repeated over another connection: a late marker would then end a transaction
+        that began since.
         """
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         if sock is not None:
@@ -298,7 +298,7 @@ class PeerConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def large_frame_begun(self, size: int) -> None:
-        """Nothing is to be done before it is whole."""
+        """Nothing happens before the frame is complete."""
 
     def large_frame_arrived(self, frame: memoryview) -> None:
         if not self.closed:
@@ -317,7 +317,7 @@ class PeerConnection(asyncio.Protocol):
         (correlation_id,) = _LENGTH.unpack_from(frame)
         pending = self._pending.pop(correlation_id, None)
         if pending is None:
-            self.close()  # an answer to what was never asked: the stream cannot be trusted
+            self.close()  # an answer without a request: the stream cannot be trusted
             return
         if pending.timer is not None:
             pending.timer.cancel()
@@ -335,6 +335,6 @@ class PeerConnection(asyncio.Protocol):
 
 @functools.cache
 def response_type(request: type[Message]) -> type[Message]:
-    """The class of the responses to `request`; both stand in the module of their API."""
+    """The class of the responses to `request`; both are in the module of their API."""
     name = request.__name__.removesuffix("Request") + "Response"
     return cast("type[Message]", getattr(sys.modules[request.__module__], name))

@@ -1,8 +1,8 @@
-"""The connections to other nodes, made when they are wanted and closed when they are not.
+"""The connections to other nodes, opened on first use and closed when idle.
 
 A peer serves one request of a connection at a time, and a long poll holds its connection for as
-long as it waits. So there is one connection per address and *channel*: what may wait long has a
-channel of its own and holds nobody up.
+long as it waits. So there is one connection per address and *channel*: requests that may wait long
+have their own channel and delay no others.
 
 After a failed attempt to connect, further ones to the same address fail at once until a pause is
 over, which grows from `BACKOFF_S` to `BACKOFF_MAX_S`: callers retry as they like and the network
@@ -42,11 +42,11 @@ class Channel(Enum):
     FORWARD = "forward"  # clients' requests, which wait for their records
     REPLICA = "replica"  # the fetcher of partitions: long polls
     MARKERS = "markers"  # the ends of transactions, which wait for their records
-    VERIFICATION = "verification"  # AddPartitionsToTxn for producers, who wait
+    VERIFICATION = "verification"  # AddPartitionsToTxn; producers wait for it
 
 
 class Knock(Enum):
-    """What a peer's address says to a new connection."""
+    """The outcome of a new connection to an address."""
 
     REFUSED = "refused"
     ACCEPTED = "accepted"
@@ -71,7 +71,7 @@ class Peers:
         self, client_id: str, on_lost: Callable[[Address, Channel], None] | None = None
     ) -> None:
         self.on_lost = on_lost
-        """Told of every connection that broke, not of those closed here."""
+        """Called with the address of every connection that broke, not of those closed here."""
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
         self._links: dict[tuple[Address, Channel], _Link] = {}
@@ -148,7 +148,7 @@ class Peers:
         return lost
 
     def forget(self, address: Address) -> None:
-        """Nothing will be sent to `address` any more: hang up on all channels."""
+        """Nothing will be sent to `address` any more: close all its channels."""
         for key in [key for key in self._links if key[0] == address]:
             link = self._links.pop(key)
             if link.connection is not None:
@@ -173,7 +173,7 @@ class Peers:
             self._arm_sweeper()
 
     def close(self) -> None:
-        """Hang up everywhere; what is on its way ends as lost."""
+        """Close all connections; unanswered requests fail as lost."""
         self._stopped = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -186,7 +186,7 @@ class Peers:
 
 
 def _take_note(attempt: asyncio.Task[PeerConnection]) -> None:
-    """Whoever waited may have gone: a failed attempt is not an error that nobody saw."""
+    """The waiting task may have been cancelled: do not report the failure as never retrieved."""
     if not attempt.cancelled():
         attempt.exception()
 

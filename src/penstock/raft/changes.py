@@ -1,9 +1,9 @@
 """Changes of the voter set (KIP-853): one at a time, by the leader, each a Voters record.
 
-The preconditions of each request are a list that is gone through in order; the first that does not
-hold is the answer. The record is in force as soon as it is appended, so it is committed by a
-majority of the new set. A leader that removed itself goes on until that is committed, without
-counting itself, and then resigns.
+The preconditions of each request are a list, checked in order; the first that does not hold is the
+answer. The record is in force as soon as it is appended, so it is committed by a majority of the
+new set. A leader that removed itself continues until that is committed, without counting itself,
+and then resigns.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from penstock.wire.messages.update_raft_voter import (
 from penstock.wire.schema import Message
 
 VOTERS_MAX = 99
-"""More voters than anybody needs; each commit waits for a majority of them."""
+"""More voters than a cluster needs; each commit waits for a majority of them."""
 OUTCOMES: Final = {
     ErrorCode.REQUEST_TIMED_OUT: "The new voters were not committed in time; they may still be.",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "The leader changed before the new voters were committed.",
     ErrorCode.KAFKA_STORAGE_ERROR: "The leader could not write the new voters.",
 }
-"""What a request hears that was taken, and whose change did not come to a good end."""
+"""The error of a request that was accepted, and whose change was not committed."""
 
 
 class Refused(Exception):
@@ -166,7 +166,7 @@ def _checked(core: Core, key: ReplicaKey, listeners: list[Any]) -> tuple[Endpoin
 
 
 def _caught_up(core: Core, role: Leader, key: ReplicaKey, now_ms: int) -> None:
-    """A voter that is far behind would hold up every commit."""
+    """A voter that is far behind would delay every commit."""
     progress = role.replicas.get(key)
     since_ms = now_ms - core.config.fetch_timeout_ms
     if progress is None or progress.last_caught_up_ms < max(since_ms, 0):

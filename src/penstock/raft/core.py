@@ -36,7 +36,7 @@ NOT_VOTED = VoterSet()
 
 
 class Sent(NamedTuple):
-    """A request under way. It counts for the role that sent it and for no other."""
+    """A request that is not answered yet. Its answer is ignored after the role has changed."""
 
     to: Destination
     key: ReplicaKey
@@ -149,7 +149,9 @@ class Core:
         return self.config.election_timeout_ms + self.random_ms(self.config.election_timeout_ms)
 
     def fetch_timeout_ms(self) -> int:
-        """With a random part, so that followers of a silent leader do not stand all at once."""
+        """With a random part, so that followers of a silent leader do not all stand for election at
+        once.
+        """
         fixed_ms = self.config.fetch_timeout_ms
         return fixed_ms + self.random_ms(fixed_ms // 10)
 

@@ -1,7 +1,7 @@
 """What the core asks its driver to do. A list of these is carried out from first to last.
 
 `WriteState`, `Truncate` and `InstallSnapshot` are durable before the next effect is begun. An
-`Append` is not: the driver flushes when it likes and reports it by `on_flushed`.
+`Append` is not: the driver flushes later and reports it by `on_flushed`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Truncate(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Send `request`; the outcome is told by `on_response` or `on_failed` with `token`.
+    """Send `request`; report the outcome by `on_response` or `on_failed` with `token`.
 
-    The core gives up by itself after `timeout_ms`; what comes later is not looked at.
+    The core gives up after `timeout_ms`; a later answer is ignored.
     """
 
     token: int
@@ -72,8 +72,8 @@ class WriteSnapshot(NamedTuple):
 
 
 class LoadSnapshot(NamedTuple):
-    """The partial file of `id` is complete: check and read it, beside other work if it is large,
-    and call `on_snapshot_loaded`. Log and image stay as they are.
+    """The partial file of `id` is complete: check and read it, without blocking if it is large, and
+    call `on_snapshot_loaded`. Log and image stay as they are.
     """
 
     id: OffsetAndEpoch
@@ -107,7 +107,7 @@ class NoLongerLeader(NamedTuple):
 
 
 class LeaderChanged(NamedTuple):
-    """The leader this node knows; -1: none. Told for every change, this node's own included."""
+    """The leader this node knows; -1: none. Emitted on every change, also when this node leads."""
 
     leader_id: int
     epoch: int

@@ -60,7 +60,7 @@ def _others(core: Core, now_ms: int) -> dict[ReplicaKey, int]:
 
 
 def poll_election(core: Core, role: Election, now_ms: int) -> None:
-    """Ask who has not answered; win, lose or give up."""
+    """Ask the voters that have not answered; win, lose or give up."""
     if not core.may_stand:
         become_unattached(core, core.epoch, now_ms)
         return
@@ -93,7 +93,7 @@ def _ask(core: Core, role: Election, key: ReplicaKey, now_ms: int) -> None:
 
 
 def _lose(core: Core, role: Election, now_ms: int) -> None:
-    """No majority can come together: what comes next comes after a random pause."""
+    """No majority is possible: the next step follows after a random pause."""
     core.election_failures += 1
     if isinstance(role, Prospective):
         _after_pre_vote(core, now_ms)

@@ -1,8 +1,9 @@
-"""The leader's side of Fetch and FetchSnapshot: who may read what from where.
+"""The leader's side of Fetch and FetchSnapshot: what a reader may read, and from where.
 
-The core judges; the driver reads the bytes, waits for more where the reader is willing to, and
-asks again then. A fetch by a replica tells how far its flushed log goes, and that it was alive when
-the fetch came in: asking again is no sign of life, or a leader that hears nobody would not resign.
+The core decides; the driver reads the bytes, or waits for news if the request allows it and asks
+the core again. A fetch by a replica shows how far its flushed log goes, and that it was alive when
+the fetch came in: asking the core again is no sign of life, or a leader that hears nobody would
+never resign.
 """
 
 from __future__ import annotations

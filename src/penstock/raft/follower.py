@@ -1,6 +1,6 @@
 """The follower and the unattached: finding a leader, fetching from it, taking what it sends.
 
-One fetch is under way at a time, from the flushed end of the log: the next one goes out when what
+One fetch is in progress at a time, from the flushed end of the log: the next one goes out when what
 came has been flushed. Records are taken only if they follow the log's end, with rising offsets and
 epochs, and only in the role that asked for them.
 """
@@ -55,7 +55,7 @@ def poll_unattached(core: Core, role: Unattached, now_ms: int) -> None:
 
 
 def _look_for_leader(core: Core, role: Unattached, now_ms: int) -> None:
-    """A fetch to any replica: who is not the leader says who is."""
+    """A fetch to any replica: one that is not the leader names the leader."""
     places = [Destination(NO_NODE, host, port) for host, port in core.config.bootstrap_servers]
     for key in core.voters.keys:
         to = core.address_of(key.id)
@@ -79,7 +79,7 @@ def poll_follower(core: Core, role: Follower, now_ms: int) -> None:
         return
     role.fetch_ms = NEVER_MS
     if core.log.flushed_offset < core.log.end_offset:
-        return  # `on_flushed` goes on.
+        return  # `on_flushed` continues.
     fetching = role.snapshot
     key = ReplicaKey(role.leader_id)
     to = core.leader_address
@@ -100,7 +100,7 @@ def on_flushed(core: Core, role: Follower, now_ms: int) -> None:
 
 
 def _look_at_voters(role: Follower, now_ms: int) -> None:
-    """Who votes may have changed: see whether to join, unless an attempt is under way."""
+    """The voter set may have changed: check whether to join, unless an attempt is in progress."""
     if role.join_ms == NEVER_MS:
         role.join_ms = now_ms
 
@@ -137,7 +137,7 @@ def on_fetch_response(core: Core, sent: Sent, response: FetchResponse, now_ms: i
     if part.error_code or not isinstance(role, Follower) or leader.leader_epoch != core.epoch:
         on_fetch_failed(core, sent, now_ms)
         if leader == LeaderIdAndEpoch(leader_id=NO_NODE, leader_epoch=core.epoch):
-            # Whom we took for the leader of this epoch leads it no more, so nobody will.
+            # The leader of this epoch has given it up, so this epoch has no leader any more.
             lose_leader(core, now_ms)
         return
     core.election_failures = 0
@@ -234,7 +234,7 @@ def on_begin(core: Core, token: object, request: BeginQuorumEpochRequest, now_ms
         if to is not None:
             become_follower(core, core.epoch, part.leader_id, to, now_ms)
     elif isinstance(role, Follower):
-        # It is alive, whatever a refused connection seemed to say.
+        # It is alive, even if a connection to it was refused.
         role.leader_lost, role.election_ms = False, NEVER_MS
     core.reply(token, messages.begin_response(core, ErrorCode.NONE))
 

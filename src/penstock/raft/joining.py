@@ -1,9 +1,9 @@
-"""Becoming a voter by oneself, and keeping one's entry in the voter set true.
+"""How a node becomes a voter, and keeps its entry in the voter set up to date.
 
 An observer whose configuration asks for it asks the leader to be added once it has caught up; if
-the voter set has an entry of the same id and another directory, its former self with a lost disk,
-it first asks for that to be removed. A voter whose endpoints are not those in the set has them
-changed. One request at a time; a refusal is tried again after a pause.
+the voter set has an entry of the same id and another directory, the same node before it lost its
+disk, it first asks for that to be removed. A voter whose endpoints are not those in the set has
+them changed. One request at a time; a refusal is tried again after a pause.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ JOIN_PAUSE_MS = 100
 
 
 def poll_join(core: Core, role: Follower, now_ms: int) -> None:
-    """Looked at after each fetch and each flush, and when a refused attempt is due again."""
+    """Checked after each fetch and each flush, and when a refused attempt is due again."""
     if now_ms < role.join_ms:
         return
     role.join_ms = NEVER_MS

@@ -1,8 +1,8 @@
-"""The leader: what it knows of the others, what is committed, and when it has to go.
+"""The leader: what it knows of the others, what is committed, and when it must resign.
 
 The high watermark is the offset that a majority of the voter set in force has flushed, and moves
-only once that covers a record of the present epoch. A leader that has not heard from a majority
-for the fetch timeout resigns: somebody else may lead by then.
+only once that covers a record of the present epoch. A leader that has not heard from a majority for
+the fetch timeout resigns: another replica may lead by then.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ OBSERVER_SESSION_MS = 300_000
 
 
 def become_leader(core: Core, granting: list[ReplicaKey], now_ms: int) -> None:
-    """Begin the epoch with its LeaderChange record; the first leader of a cluster also writes who
-    votes.
+    """Begin the epoch with its LeaderChange record; the first leader of a cluster also writes the
+    voter set.
     """
     core.elect(core.election._replace(leader_id=core.me.id))
     start = core.log.end_offset
@@ -41,7 +41,7 @@ def become_leader(core: Core, granting: list[ReplicaKey], now_ms: int) -> None:
 
 
 def resign(core: Core, now_ms: int) -> None:
-    """Give the epoch up and tell the voters, the most complete log first in line."""
+    """Give the epoch up and notify the voters; the one with the most complete log is to follow."""
     role = core.role
     invariant(isinstance(role, Leader), "only a leader resigns")
     assert isinstance(role, Leader)
@@ -69,7 +69,9 @@ def poll_resigned(core: Core, role: Resigned, now_ms: int) -> None:
 
 
 def poll_leader(core: Core, role: Leader, now_ms: int) -> None:
-    """Tell voters of the epoch; resign when no majority is heard; answer who waited too long."""
+    """Announce the epoch to voters; resign without a majority; answer requests that waited too
+    long.
+    """
     heard_ms = heard_of_majority_ms(core, role, now_ms)
     timeout_ms = core.config.fetch_timeout_ms
     if now_ms >= heard_ms + timeout_ms:
@@ -94,7 +96,7 @@ def _forget_observers(core: Core, role: Leader, now_ms: int) -> None:
 
 
 def _tell(core: Core, progress: Progress, key: ReplicaKey, now_ms: int) -> int:
-    """Send BeginQuorumEpoch to a voter that is not fetching; when to look again."""
+    """Send BeginQuorumEpoch to a voter that is not fetching; when to check again."""
     half_ms = core.config.fetch_timeout_ms // 2
     due = max(progress.begin_ms, progress.last_fetch_ms + half_ms)
     if due > now_ms:
@@ -163,7 +165,7 @@ def on_epoch_response(
     now_ms: int,
 ) -> None:
     """An answer to BeginQuorumEpoch shows only that the voter can be reached, not that it can
-    fetch: it does not count as hearing of it.
+    fetch: it does not count as a sign of life.
     """
     part = None if response.error_code else messages.only_partition(response)
     if part is not None:

@@ -1,7 +1,7 @@
 """The quorum's requests and answers about its one partition, built and taken apart.
 
-Every answer tells the epoch and the leader that this replica knows, so that whoever asks the wrong
-one finds the right one. A request that is not about the one partition has no part for us
+Every answer has the epoch and the leader that this replica knows, so that a sender that asked the
+wrong replica finds the right one. A request that is not about the one partition has no part for us
 (`None`), and is refused.
 """
 
@@ -163,7 +163,7 @@ def end_response(core: Core, error: ErrorCode) -> end_quorum_epoch.EndQuorumEpoc
 
 
 def fetch_request(core: Core, *, max_wait_ms: int) -> fetch.FetchRequest:
-    """From the flushed end of the log: the leader counts what it is asked from as kept here."""
+    """From the flushed end of the log: the leader takes everything below it as durable here."""
     log, config = core.log, core.config
     part = fetch.FetchPartition(
         partition=PARTITION,
@@ -273,7 +273,7 @@ def fetch_snapshot_response(
 
 
 def told_address(response: Any, leader_id: int) -> tuple[str, int] | None:
-    """Where `leader_id` is reached, as an answer of whatever kind tells it."""
+    """The address of `leader_id` in an answer of any kind."""
     for endpoint in response.node_endpoints:
         if endpoint.node_id == leader_id:
             return endpoint.host, endpoint.port
@@ -291,5 +291,5 @@ def _endpoints(module: Any, address: Destination | None) -> list[Any]:
 
 
 def refused(response_type: Callable[..., T], error: ErrorCode) -> T:
-    """An answer that is nothing but an error."""
+    """An answer with only an error code."""
     return response_type(error_code=error)

@@ -1,7 +1,7 @@
-"""The metadata quorum (KRaft: KIP-595, 630, 853, 996): the door to the pure core.
+"""The metadata quorum (KRaft: KIP-595, 630, 853, 996): the interface of the pure core.
 
 Events go in by the methods of `Quorum`; what has to be done comes out as a list of effects
-(`raft/effects.py`). The core mirrors the log (its ends, its epochs, who votes) and never reads it.
+(`raft/effects.py`). The core mirrors the log (its ends, its epochs, the voters) and never reads it.
 One thread, the driver's, calls it. Duties of the driver:
 
 1.  Carry out the effects of a call from first to last before the next call. `WriteState`,
@@ -9,16 +9,16 @@ One thread, the driver's, calls it. Duties of the driver:
     that comes after a `WriteState` relies on it.
 2.  `now_ms` counts milliseconds since 1970 but never goes back: take the wall clock at the start
     and add monotonic time.
-3.  After every call look at `next_deadline_ms`, and call `tick` when that time has come.
+3.  After every call read `next_deadline_ms`, and call `tick` at that time.
 4.  `Append` and what `append` returns go to the log's end as they are: offsets and epochs are
     inside. If the log does not take one, call `on_refused` with it; nothing may have been appended
     after it.
-5.  Flush the log after appends, for many at a time if you like, and call `on_flushed` with the end
-    that the flush covers. A flush that was begun before a `Truncate` or an `InstallSnapshot` is
-    not reported.
+5.  Flush the log after appends (one flush may cover many) and call `on_flushed` with the end that
+    the flush covers. A flush that was begun before a `Truncate` or an `InstallSnapshot` is not
+    reported.
 6.  `Send`: send `request` in `version` (lower if the peer is older) to the address, and call
     `on_response` or `on_failed` with its token. When a connection to a node is refused, call
-    `on_connection_refused` as well: the process is gone.
+    `on_connection_refused` as well: its process has ended.
 7.  A request of a peer goes to `handle` with a token of yours; the answer comes as `Reply` with
     that token, at once or later. What is not answered by the time the node stops is not answered.
 8.  Fetch goes to `on_fetch`. Carry out the effects; answer `Refuse`, `Diverging` and `UseSnapshot`
@@ -26,8 +26,8 @@ One thread, the driver's, calls it. Duties of the driver:
     response's partition; without news wait until `log_end_offset`, `high_watermark` or
     `leader_and_epoch` change or max_wait_ms is over, then call `on_fetch` again, with the time at
     which the request came, and answer what it says then. FetchSnapshot goes to `on_fetch_snapshot`.
-9.  Only what lies below `high_watermark` is applied to the image that is served. `Committed` tells
-    of each move; it never passes what is flushed here.
+9.  Only what lies below `high_watermark` is applied to the image that is served. `Committed`
+    reports each move; it never passes what is flushed here.
 10. `WriteSnapshot` with position 0 begins a new partial file. `LoadSnapshot`: read it (in another
     thread if it is large), then call `on_snapshot_loaded`, or `on_snapshot_load_failed`; only
     `InstallSnapshot` makes it the state of this node. A start that finds the latest snapshot
@@ -99,7 +99,7 @@ from penstock.wire.schema import Message
 class Quorum:
     """One replica of the metadata quorum, voter or observer."""
 
-    __slots__ = ("_core", "_started", "_told")
+    __slots__ = ("_core", "_reported", "_started")
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Quorum:
             core.found()
         self._core = core
         self._started = False
-        self._told = LeaderChanged(NO_NODE, election.leader_epoch)
+        self._reported = LeaderChanged(NO_NODE, election.leader_epoch)
 
     # -- what is so ----------------------------------------------------------------------------
 
@@ -179,10 +179,6 @@ class Quorum:
         return self._core.voters
 
     @property
-    def committed_voters(self) -> VoterSet:
-        return self._core.voter_sets.before(self._core.high_watermark) or VoterSet()
-
-    @property
     def state(self) -> QuorumState:
         return self._core.election
 
@@ -203,8 +199,8 @@ class Quorum:
     # -- time ----------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> list[Effect]:
-        """Begin: as follower of the leader that is remembered, or looking for one. The only voter
-        leads at once.
+        """Begin: as follower of the leader in the quorum-state file, or without a leader. A single
+        voter leads at once.
         """
         invariant(not self._started, "the quorum is started twice")
         self._started = True
@@ -264,7 +260,7 @@ class Quorum:
         return self._done(now_ms)
 
     def on_connection_refused(self, node_id: int, now_ms: int) -> list[Effect]:
-        """Nobody listens where `node_id` did: its process is gone."""
+        """Nothing listens at the address of `node_id`: its process has ended."""
         on_connection_refused(self._core, node_id, now_ms)
         return self._done(now_ms)
 
@@ -277,7 +273,7 @@ class Quorum:
         return self._core.append(records, control=False)
 
     def on_refused(self, append: Append, now_ms: int) -> list[Effect]:
-        """The log did not take `append`, the latest: it has not happened."""
+        """The log refused `append`, the latest one: undo it."""
         core, role = self._core, self._core.role
         invariant(
             core.log.end_offset == append.last + 1 and append.first >= core.log.flushed_offset,
@@ -318,9 +314,8 @@ class Quorum:
         voters: VoterSet | None,
         now_ms: int,
     ) -> list[Effect]:
-        """`LoadSnapshot` is done; `kraft_version` and `voters` are what the snapshot says (a
-        `LogScan` over its batches finds them). If it is still wanted, `InstallSnapshot` follows;
-        if not, drop it.
+        """`LoadSnapshot` is done; `kraft_version` and `voters` are those of the snapshot. If it is
+        still wanted, `InstallSnapshot` follows; if not, drop it.
         """
         on_loaded(self._core, snapshot_id, kraft_version, voters, now_ms)
         return self._done(now_ms)
@@ -365,7 +360,7 @@ class Quorum:
             FAILURES[type(sent.request)](self._core, sent, now_ms)
 
     def _done(self, now_ms: int) -> list[Effect]:
-        """Do what is due, until that changes the role no more."""
+        """Do what is due, until the role no longer changes."""
         core = self._core
         late = [t for t, sent in core.in_flight.items() if sent.deadline_ms <= now_ms]
         for token in late:
@@ -376,9 +371,9 @@ class Quorum:
             for poll in POLLS[type(polled)]:
                 if core.role is polled:
                     poll(core, polled, now_ms)
-        told = LeaderChanged(core.leader_id, core.epoch)
-        if told != self._told:
-            self._told = told
-            core.effects.append(told)
+        change = LeaderChanged(core.leader_id, core.epoch)
+        if change != self._reported:
+            self._reported = change
+            core.effects.append(change)
         effects, core.effects = core.effects, []
         return effects

@@ -1,8 +1,8 @@
 """Fetching a snapshot, piece by piece, in place of a log that begins too late for us.
 
-The pieces go to a partial file; when the last has come, the driver loads it and tells what it says
-about the voters; only then the snapshot takes the place of the log. A change of leader begins
-anew: another leader's snapshot of the same name may have other bytes.
+The pieces go to a partial file; when the last has come, the driver loads it and reports its voters;
+only then the snapshot replaces the log. A change of leader starts again: another leader's snapshot
+of the same name may have other bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from penstock.wire.messages.fetch_snapshot import FetchSnapshotResponse
 
 LOAD_MS_MAX = 60_000
 """How long a fetched snapshot may take to be read. There is no fetching meanwhile, so the leader is
-not heard from; a follower that gave it up after the fetch timeout would begin anew for ever."""
+not heard from; a follower that gave it up after the fetch timeout would start again for ever.
+"""
 
 
 def on_snapshot_response(

@@ -1,8 +1,8 @@
-"""The quorum-state file: which epoch this node is in and whom it follows or voted for.
+"""The quorum-state file: this node's epoch, and its leader or vote in it.
 
 It is written in Kafka's JSON form (data_version 1; 0 is read as well) and must be on disk before
 the node acts on it: a voter that forgot its epoch could vote twice, or lead twice in the same one.
-Within an epoch the leader and the vote each go from nobody to somebody once, and never change.
+Within an epoch the leader and the vote are each set once and never change.
 """
 
 from __future__ import annotations

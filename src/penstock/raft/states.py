@@ -1,7 +1,7 @@
-"""What a replica can be at the moment, and the table of what may follow what.
+"""The roles of a replica, and the table of transitions.
 
-What must survive a restart (epoch, leader, vote) is not here but in `QuorumState`; a role is made
-anew on every transition and holds only timers and counts, so nothing of an older one lingers.
+What must survive a restart (epoch, leader, vote) is not here but in `QuorumState`; a role is
+created on every transition and holds only timers and counts, so nothing of an older one remains.
 
 An observer, a replica that is not in the voter set, uses `Unattached` and `Follower` only: its
 election timers never come due.
@@ -38,7 +38,7 @@ class Election:
     granted: dict[ReplicaKey, None]
     rejected: dict[ReplicaKey, None] = field(default_factory=dict)
     failed: dict[ReplicaKey, None] = field(default_factory=dict)
-    """Who could not be asked the last time."""
+    """The voters that could not be reached the last time."""
     ask_ms: dict[ReplicaKey, int] = field(default_factory=dict)
     """When to ask a voter, again where an answer was lost."""
 
@@ -48,7 +48,7 @@ class Election:
 
 @dataclass(slots=True, eq=False)
 class Prospective(Election):
-    """Asks whether it would be elected (pre-vote): costs nobody an epoch."""
+    """Asks whether it would be elected (pre-vote), without a new epoch."""
 
     leader_lost: bool = False
 
@@ -71,17 +71,17 @@ class Follower:
     timeout_ms: int
     """When the leader has been silent for too long."""
     fetch_ms: int
-    """When to fetch; never while a fetch is under way."""
+    """When to fetch; never while a fetch is in progress."""
     election_ms: int = NEVER_MS
     """When to stand for election because the leader is known to be gone."""
     leader_lost: bool = False
     heard: bool = False
     """The leader has answered a fetch."""
     leader_high_watermark: int = 0
-    """As the leader last told it; what of it is flushed here is committed here."""
+    """As the leader last reported it; up to the flushed end it is committed here, too."""
     caught_up: bool = False
     join_ms: int = NEVER_MS
-    """When to look whether to ask to be a voter, or to have this voter's endpoints changed."""
+    """When to check whether to ask to become a voter, or to change this voter's endpoints."""
     snapshot: SnapshotFetch | None = None
 
     def next_ms(self) -> int:
@@ -98,14 +98,14 @@ class Progress:
     last_caught_up_ms: int = -1
     leader_end_at_fetch: int = -1
     heard_ms: int = 0
-    """When it was last heard of, or when it began to count."""
+    """When it last sent a fetch, or when it was added."""
     begin_ms: int = 0
-    """When to tell it of this epoch."""
+    """When to announce this epoch to it."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingChange:
-    """A change of the voter set that somebody waits for."""
+    """A change of the voter set whose request waits for an answer."""
 
     token: object
     answer: Callable[[ErrorCode], Message]
@@ -135,7 +135,7 @@ class Resigned:
     successors: list[ReplicaKey]
     """By the ends of their logs, the longest first."""
     tell_ms: dict[ReplicaKey, int]
-    """Who still has to be told, and when."""
+    """The voters that still have to be notified, and when."""
 
     def next_ms(self) -> int:
         return min([self.election_ms, *self.tell_ms.values()])

@@ -25,27 +25,23 @@ class StoredLog(NamedTuple):
 
 
 class LogScan:
-    """Collects what snapshot and log say about the quorum, while the driver replays them.
+    """Collects the quorum's control records while the driver replays snapshot and log.
 
-    First the batches of the latest snapshot, then those of the log from the snapshot's end on, or
-    from the log's start when there is none.
+    First what the latest snapshot has, which holds at the snapshot's last offset, then the batches
+    of the log from the snapshot's end on, or from the log's start when there is no snapshot.
     """
 
     def __init__(self) -> None:
         self.voter_sets: list[tuple[int, VoterSet]] = []
         self.versions: list[tuple[int, int]] = []
 
-    def snapshot_batch(self, snapshot_id: OffsetAndEpoch, batch: bytes | memoryview) -> None:
-        """A snapshot's records have offsets of their own: what it says holds at its end."""
-        self._take(batch, snapshot_id.offset - 1)
-
     def log_batch(self, batch: bytes | memoryview) -> None:
-        self._take(batch, None)
+        for offset, value in read_control(batch, parse_header(batch)):
+            self.add(offset, value)
 
-    def _take(self, batch: bytes | memoryview, at: int | None) -> None:
-        for offset, said in read_control(batch, parse_header(batch)):
-            place = offset if at is None else at
-            if isinstance(said, VoterSet):
-                self.voter_sets.append((place, said))
-            else:
-                self.versions.append((place, said))
+    def add(self, offset: int, value: int | VoterSet) -> None:
+        """A control record: the kraft.version or the voter set from `offset` on."""
+        if isinstance(value, VoterSet):
+            self.voter_sets.append((offset, value))
+        else:
+            self.versions.append((offset, value))

@@ -1,4 +1,4 @@
-"""The ways into the quiet roles, and what a replica makes of news of an epoch or a leader."""
+"""Transitions to Unattached and Follower, and how a replica handles a new epoch or leader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def become_follower(
 def learn(
     core: Core, epoch: int, leader_id: int, address: tuple[str, int] | None, now_ms: int
 ) -> None:
-    """Somebody says that `leader_id` (-1: nobody) leads `epoch`, at `address` if told."""
+    """A message has `leader_id` (-1: none) as the leader of `epoch`, at `address` if known."""
     if epoch < core.epoch:
         return
     known = core.election.leader_id if epoch == core.epoch else NO_NODE
@@ -55,7 +55,7 @@ def learn(
 
 
 def follow_again(core: Core, now_ms: int) -> None:
-    """A pre-vote came to nothing: go on with the leader of the epoch if there is one."""
+    """A pre-vote failed: continue with the leader of the epoch if there is one."""
     leader_id = core.election.leader_id
     address = core.address_of(leader_id)
     role = core.role

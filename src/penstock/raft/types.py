@@ -1,4 +1,4 @@
-"""The small values that the whole room speaks in."""
+"""The small value types of this room."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.base.ids import ZERO_UUID, Uuid, uuid_text
 NO_NODE: Final = -1
 NO_EPOCH: Final = -1
 NEVER_MS: Final = 1 << 62
-"""A deadline that does not come."""
+"""A deadline that never comes."""
 
 
 class ReplicaKey(NamedTuple):

@@ -1,4 +1,4 @@
-"""Who votes: the voter set, and its history along the log.
+"""The voter set, and its history along the log.
 
 A voter set is in force from the moment its record is appended, committed or not; when the record
 is truncated the one before it is in force again. Sets that follow one another differ by one voter
@@ -122,7 +122,7 @@ class History(Generic[T]):
         return gone
 
     def trim(self, start_offset: int) -> None:
-        """Forget what nobody asks for any more once the log begins at `start_offset`."""
+        """Forget what is not needed any more once the log begins at `start_offset`."""
         at = max(bisect_left(self._offsets, start_offset) - 1, 0)
         del self._offsets[:at]
         del self._values[:at]

@@ -47,7 +47,7 @@ def divergence(
 ) -> tuple[int, int] | None:
     """The last epoch that both logs have, and where it ends here; None where they agree.
 
-    ApiError OFFSET_OUT_OF_RANGE when this log is too short to tell.
+    ApiError OFFSET_OUT_OF_RANGE when this log is too short to decide.
     """
     epoch, end = end_of_epoch(log, leader_epoch, last_fetched_epoch)
     if (epoch, end) == UNKNOWN or fetch_offset < log.log_start_offset:

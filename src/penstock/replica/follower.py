@@ -5,9 +5,9 @@ The leader finds from the two whether the logs agree up to there; where they do 
 its own log leaves the follower's (the *diverging* epoch and its end), and the follower cuts its log
 back: by leader epoch, never by high watermark.
 
-One `Follower` stands for one partition under one leader epoch; an answer to an older one is not
-its business. Invariant: what lies below the high watermark is cut only if the leader was elected
-uncleanly; `Truncate.loses_committed` says so, and the driver says it aloud. Pure.
+One `Follower` is one partition under one leader epoch; it gets no answers to requests of an older
+one. Invariant: records below the high watermark are truncated only if the leader was elected
+uncleanly; `Truncate.loses_committed` is set then, and the driver logs it. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ NO_EPOCH = -1
 NO_OFFSET = -1
 FIRST_BACKOFF_MS = 10
 """The first pause after an error; each further one is twice as long, up to the setting. When
-leadership moves, the follower may hear of it a moment before the leader does."""
+leadership moves, the follower may learn of it a moment before the leader does.
+"""
 
 
 class FollowerLog(Protocol):
@@ -74,7 +75,7 @@ class AskOffsets(NamedTuple):
 
 
 class BackOff(NamedTuple):
-    """Leave the partition alone for a while."""
+    """Wait before the next request for the partition."""
 
     pause_ms: int
     code: int
@@ -140,7 +141,7 @@ class Follower:
             return Truncate(leader_end, loses_committed=leader_end < high_watermark)
         if leader_start > log.log_end_offset:
             return StartAnew(leader_start)
-        # It fits by now, or the leader cannot tell: it has lost what it knew of the epochs.
+        # It fits by now, or the leader cannot decide: it has lost its epochs.
         return self.failed(ErrorCode.OFFSET_OUT_OF_RANGE)
 
     def appended(self, end_offset: int, leader_high_watermark: int) -> None:

@@ -1,4 +1,4 @@
-"""What the leader of a partition knows of its replicas: who is in sync, and what is committed.
+"""What the leader of a partition knows of its replicas: which are in sync, and what is committed.
 
 Events go in: a follower has fetched, this replica has appended, the metadata has changed, the
 controller has answered, time has passed. Out come a moved high watermark and wanted changes of the
@@ -7,10 +7,10 @@ in-sync set (ISR), which the driver takes to the controller.
 Invariants:
 * The high watermark never goes back, and never lies above what this replica holds durably.
 * It advances only over what every member of the *maximal* ISR has fetched: the committed ISR and
-  who is about to join it, since the controller may have let it in already. So whoever is elected
-  from the ISR has all that is committed.
+  the replica that is about to join it, since the controller may have added it already. So a leader
+  elected from the ISR has all that is committed.
 * It does not advance while the ISR is smaller than min(`min.insync.replicas`, replicas).
-* One change of the ISR is on its way at a time; an answer to any other is ignored.
+* One change of the ISR is in progress at a time; an answer to any other is ignored.
 
 A follower joins when it has reached the high watermark and the start of this leader's epoch, under
 the broker epoch that the metadata knows, unfenced. It leaves when it has not been caught up for
@@ -88,7 +88,7 @@ class FollowerProgress:
         self.last_fetch_ms = now_ms
 
     def begin_epoch(self, leader_end: int, now_ms: int, *, in_sync: bool) -> None:
-        """A leader epoch begins: a member of the ISR has the full time to show itself."""
+        """A leader epoch begins: a member of the ISR has the full time to send a fetch."""
         self.last_caught_up_ms = self.last_fetch_ms = now_ms if in_sync else 0
         self.last_fetch_leader_end = leader_end
 
@@ -118,7 +118,7 @@ _OUTDATED: Final = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""The controller is ahead of us: the metadata on its way says how things are."""
+"""The controller is ahead of this node: the metadata that will arrive decides."""
 
 
 class Leader:
@@ -216,7 +216,7 @@ class Leader:
     ) -> bool:
         """A follower asks for `offset`, so it has what lies below; whether it has moved on.
 
-        ApiError when the request comes from an earlier life of the broker.
+        ApiError when the request comes from an earlier run of the broker.
         """
         known = self._brokers.broker_epoch(broker_id)
         if broker_epoch != UNKNOWN_BROKER_EPOCH and known is not None and known > broker_epoch:
@@ -233,7 +233,7 @@ class Leader:
     def advance(self, durable_offset: int, now_ms: int) -> bool:
         """Move the high watermark as far as it may go; whether it moved.
 
-        `durable_offset` is what this replica itself vouches for.
+        `durable_offset` is what this replica itself holds durably.
         """
         if len(self.isr) < self.min_insync_replicas and self.under_min_isr:
             return False
@@ -250,8 +250,8 @@ class Leader:
         return True
 
     def _about_to_join(self, broker_id: int, follower: FollowerProgress, now_ms: int) -> bool:
-        """Whether the watermark waits for a replica outside the ISR, which otherwise might run
-        after it for ever.
+        """Whether the watermark waits for a replica outside the ISR, which otherwise might never
+        reach it.
         """
         return self._caught_up(follower, now_ms) and self._eligible(broker_id, follower)
 
@@ -284,7 +284,7 @@ class Leader:
         )
 
     def expand(self, broker_id: int) -> IsrChange | None:
-        """The change that lets a follower join, if it may and nothing else is on its way."""
+        """The change that lets a follower join, if it may and no other change is in progress."""
         if self.pending is not None or broker_id in self.isr:
             return None
         follower = self.followers[broker_id]

@@ -11,7 +11,7 @@ compiled on first use. What the functions rely on:
 * A function carries no error handling of its own. Reading past the end raises IndexError or
   struct.error, all else ValueError; every source line remembers the field it works for, and
   `explain` turns the traceback into a WireError that names field and position. That costs nothing
-  while all goes well.
+  without an error.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def compile_init(cls: type[Struct]) -> Callable[..., None]:
 
 
 def made_default(code: Code, field: Field) -> str | None:
-    """The expression for a default that must be made anew each time, None for an immutable one."""
+    """The expression for a default that must be created each time, None for an immutable one."""
     if field.default is None:
         return None
     if field.kind == "array":

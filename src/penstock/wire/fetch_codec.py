@@ -1,8 +1,8 @@
 """The hand-tuned encoder of the Fetch answer, which carries records without copying them.
 
 Same bytes as the tables in `messages/fetch.py` say (tests hold the two against each other). The
-answer is a list: small pieces of protocol between the records, as they were read from disk or as
-the stretches of files where they lie.
+answer is a list: small pieces of protocol between the records, either as bytes or as regions of
+files.
 """
 
 from __future__ import annotations

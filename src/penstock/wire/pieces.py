@@ -2,8 +2,8 @@
 
 A wide answer consists of many elements that seldom change, such as the topics of Metadata. In an
 array whose table says `pieces=True` a `Piece` may stand in an element's place: its bytes, as they
-are in one version of the message. `Message.piece` makes one, which claims to be the element that it
-was made of, so that who fills the array need not care; nobody looks into it but the encoder.
+are in one version of the message. `Message.piece` makes one. Its type is that of the element, so
+that code that fills the array treats both alike; only the encoder reads it.
 """
 
 from __future__ import annotations

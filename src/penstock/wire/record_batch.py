@@ -6,8 +6,8 @@ Duty: everything the hot path needs to know about a batch. `parse_header`, `chec
 one CRC over a memoryview and little else.
 
 Invariants: the CRC-32C covers everything from the attributes to the end of the batch. Base
-offset, length and partition leader epoch lie before it, so `patch_offset_and_epoch` needs no new
-CRC and `rewrite_header` makes one.
+offset, length and partition leader epoch lie before it, so an append can set them without a new
+CRC; `rewrite_header` computes one.
 
 Limits: magic 0 and 1 are refused; Kafka 4 does not accept them either.
 """
@@ -44,8 +44,6 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 _VARINT_BITS_MAX = 35
 
 _HEADER = Struct(">qiibIhiqqqhii")
-_LEADER_EPOCH = Struct(">i")
-_OFFSET = Struct(">q")
 _CRC = Struct(">I")
 _INSIDE_CRC = Struct(">hiqqqhii")
 _unpack_header = _HEADER.unpack_from
@@ -106,14 +104,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        return bool(self.attributes & DELETE_HORIZON_FLAG)
-
-    @property
-    def delete_horizon_ms(self) -> int | None:
-        """From when the cleaner may drop this batch's tombstones or marker (KIP-534), if that is
-        set.
+        """Whether `base_timestamp` is the time from which the cleaner may drop this batch's
+        tombstones or marker (KIP-534).
         """
-        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+        return bool(self.attributes & DELETE_HORIZON_FLAG)
 
 
 _new_header = tuple.__new__
@@ -244,14 +238,6 @@ def _check_flags(header: BatchHeader, control_allowed: bool) -> None:
 
 def _invalid(what: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_RECORD, what)
-
-
-def patch_offset_and_epoch(
-    buf: bytearray | memoryview, pos: int, base_offset: int, partition_leader_epoch: int
-) -> None:
-    """Write both into the batch at `pos`; they lie outside the CRC, which stays right."""
-    _OFFSET.pack_into(buf, pos, base_offset)
-    _LEADER_EPOCH.pack_into(buf, pos + LOG_OVERHEAD, partition_leader_epoch)
 
 
 def rewrite_header(

@@ -43,7 +43,6 @@ from penstock.wire.record_batch import (
     check_producer_batch,
     check_record_lengths,
     parse_header,
-    patch_offset_and_epoch,
     rewrite_header,
 )
 
@@ -75,7 +74,6 @@ __all__ = [
     "encode_record",
     "parse_end_txn_marker",
     "parse_header",
-    "patch_offset_and_epoch",
     "read_records",
     "recompress",
     "rewrite_header",

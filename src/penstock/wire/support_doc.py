@@ -1,8 +1,7 @@
 """Writes docs/protocol-support.md: every API of Kafka 4.3, and which of its versions are served.
 
-What is served is told by whoever serves it, as this room knows of no handler: `render` takes it
-as a mapping, and the command takes the name of a module whose `APIS` maps API keys to objects
-with `versions`:
+This room knows no handlers, so what is served is passed in: `render` takes it as a mapping, and the
+command takes the name of a module whose `APIS` maps API keys to objects with `versions`:
 
     python -m penstock.wire.support_doc penstock.api.handlers > docs/protocol-support.md
 """
@@ -12,7 +11,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from penstock.wire.apis import APIS, Api, ApiKey
 
@@ -37,11 +35,6 @@ _FOR = {"broker": "clients", "controller": "quorum", "both": "both"}
 def render(served: Mapping[ApiKey, range]) -> str:
     """The whole page."""
     return "\n".join([_HEAD, *_summary(served), "", *_table(served), ""])
-
-
-def is_current(page: Path, served: Mapping[ApiKey, range]) -> bool:
-    """Whether `page` is what `render` would write."""
-    return page.read_text(encoding="utf-8") == render(served)
 
 
 def _summary(served: Mapping[ApiKey, range]) -> Iterator[str]:

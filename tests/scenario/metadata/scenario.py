@@ -361,10 +361,6 @@ class Scenario:
             for t in response.topics
         ]
 
-    def do_auto_create(self, *names: str) -> Any:
-        records, response = self.controller.auto_create_topics(names)
-        return records, [outcome(t.name, t, "created") for t in response.topics]
-
     def do_delete(self, *names: str) -> Any:
         """NAME or id:tN"""
         states = [

@@ -249,13 +249,13 @@ class Scenario:
 def effects_shown(effects: Effects) -> Iterator[str]:
     for record in effects.records:
         yield f"+ {record_shown(record)}"
-    for deed in effects.deeds:
-        assert isinstance(deed, WriteMarkers)
-        what = "COMMIT" if deed.commit else "ABORT"
-        partitions = ", ".join(map(str, deed.partitions))
+    for action in effects.actions:
+        assert isinstance(action, WriteMarkers)
+        what = "COMMIT" if action.commit else "ABORT"
+        partitions = ", ".join(map(str, action.partitions))
         yield (
-            f"> {what} {deed.transactional_id} {deed.producer_id}/{deed.producer_epoch}"
-            f" @{deed.coordinator_epoch} [{partitions}]"
+            f"> {what} {action.transactional_id} {action.producer_id}/{action.producer_epoch}"
+            f" @{action.coordinator_epoch} [{partitions}]"
         )
     timers = [
         f"{'/'.join(timer.key)} @{timer.deadline_ms}"

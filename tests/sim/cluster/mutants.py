@@ -106,13 +106,13 @@ def answers_before_commit() -> None:
 
 def written_when_handed_over() -> None:
     """A write beside the loop counts as done as soon as the other thread has it."""
-    from penstock.log.write_beside import WriteBeside
+    from penstock.log.background_write import BackgroundWrite
 
     def run(self: Any) -> None:
         asyncio.get_running_loop().call_later(LATE_S, self._write.run)
         self._done.release()
 
-    WriteBeside.run = run  # type: ignore[method-assign]
+    BackgroundWrite.run = run  # type: ignore[method-assign]
 
 
 def failed_writes_are_overlooked() -> None:

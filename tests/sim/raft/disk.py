@@ -109,7 +109,8 @@ class Disk:
         latest = max(self.snapshots, default=None)
         if latest is not None:
             for batch in split(self.snapshots[latest]):
-                scan.snapshot_batch(latest, batch)
+                for _, said in read_control(batch, check_batch(batch)):
+                    scan.add(latest.offset - 1, said)
         epochs: list[tuple[int, int]] = []
         for stored in self.batches:
             if not epochs or stored.epoch > epochs[-1][0]:

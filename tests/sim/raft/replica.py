@@ -350,7 +350,7 @@ class SimReplica:
         scan = LogScan()
         *controls, _ = split(bytes(self.disk.partial))
         for batch in controls:
-            scan.snapshot_batch(effect.id, batch)
+            scan.log_batch(batch)
         version, voters = scan.versions[-1][1], scan.voter_sets[-1][1]
         self.later(
             self.world.random.randint(0, 10),

@@ -1,6 +1,6 @@
 """The simulated coordinator: a shard, a log that commits later than it is written, and crashes.
 
-Answers and deeds are given when the records before them are committed, as the real driver does. A
+Answers and actions are given when the records before them are committed, as the real driver does. A
 crash keeps what is committed and some of the rest, batch by batch.
 """
 
@@ -39,7 +39,7 @@ class _Staged:
 
     batches: int
     replies: list[Reply]
-    deeds: list[WriteMarkers]
+    actions: list[WriteMarkers]
 
 
 class Coordinator:
@@ -87,12 +87,12 @@ class Coordinator:
     def handle(self, request: Message, caller: Caller, now: int) -> None:
         self._perform(self.shard.handle(request, caller, now))
 
-    def markers_written(self, deed: WriteMarkers, now: int) -> None:
+    def markers_written(self, action: WriteMarkers, now: int) -> None:
         """Only the coordinator that has ordered the markers hears of them."""
-        if self.up and deed.coordinator_epoch == self.epoch:
+        if self.up and action.coordinator_epoch == self.epoch:
             self._perform(
                 self.shard.markers_written(
-                    deed.transactional_id, deed.producer_id, deed.producer_epoch, now
+                    action.transactional_id, action.producer_id, action.producer_epoch, now
                 )
             )
 
@@ -117,8 +117,8 @@ class Coordinator:
                 self.timers[timer.key] = timer.deadline_ms
             else:
                 self.timers.pop(timer.key, None)
-        deeds = [deed for deed in effects.deeds if isinstance(deed, WriteMarkers)]
-        self._staged.append(_Staged(len(self.log), effects.replies, deeds))
+        actions = [action for action in effects.actions if isinstance(action, WriteMarkers)]
+        self._staged.append(_Staged(len(self.log), effects.replies, actions))
         self.shard.invariants()
         self._release()
 
@@ -138,9 +138,9 @@ class Coordinator:
         while self._staged and self._staged[0].batches <= self.committed:
             staged = self._staged.pop(0)
             self._give(staged.replies)
-            for deed in staged.deeds:
-                self._check_decided(deed)
-                self._do(deed)
+            for action in staged.actions:
+                self._check_decided(action)
+                self._do(action)
 
     # -- crashes -------------------------------------------------------------------------------
 
@@ -172,14 +172,14 @@ class Coordinator:
         """The records alone make the same shard."""
         assert self._replayed().transactions == self.shard.transactions, "replay differs"
 
-    def _check_decided(self, deed: WriteMarkers) -> None:
+    def _check_decided(self, action: WriteMarkers) -> None:
         """No marker goes out before its decision is in the log for good."""
-        found = self._latest.get(deed.transactional_id)
-        assert found is not None, f"{deed} without a record"
-        metadata = from_record(deed.transactional_id, found)
-        assert metadata.state in PREPARED, f"{deed} in {metadata.state}"
-        assert deed.commit == (metadata.state is State.PREPARE_COMMIT)
-        assert (deed.producer_id, deed.producer_epoch) == (
+        found = self._latest.get(action.transactional_id)
+        assert found is not None, f"{action} without a record"
+        metadata = from_record(action.transactional_id, found)
+        assert metadata.state in PREPARED, f"{action} in {metadata.state}"
+        assert action.commit == (metadata.state is State.PREPARE_COMMIT)
+        assert (action.producer_id, action.producer_epoch) == (
             metadata.producer_id,
             metadata.producer_epoch,
         )

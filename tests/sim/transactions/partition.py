@@ -54,20 +54,20 @@ class Partition:
         producer.open.append(tag)
         return True
 
-    def end(self, deed: WriteMarkers) -> bool:
+    def end(self, action: WriteMarkers) -> bool:
         """Write a marker; False if it is refused."""
-        producer = self._producers.setdefault(deed.producer_id, _Producer())
-        if deed.coordinator_epoch < producer.coordinator_epoch:
+        producer = self._producers.setdefault(action.producer_id, _Producer())
+        if action.coordinator_epoch < producer.coordinator_epoch:
             return False
-        bumped = deed.transaction_version >= 2 and bool(producer.open)
-        if deed.producer_epoch < producer.epoch + bumped:
+        bumped = action.transaction_version >= 2 and bool(producer.open)
+        if action.producer_epoch < producer.epoch + bumped:
             return False
-        producer.coordinator_epoch = deed.coordinator_epoch
-        producer.epoch = deed.producer_epoch
+        producer.coordinator_epoch = action.coordinator_epoch
+        producer.epoch = action.producer_epoch
         producer.guard = None
         for tag in producer.open:
-            known = self._outcomes.setdefault(tag, deed.commit)
-            assert known == deed.commit, f"{tag} ended both ways, here in {self.name}"
+            known = self._outcomes.setdefault(tag, action.commit)
+            assert known == action.commit, f"{tag} ended both ways, here in {self.name}"
         producer.open.clear()
         return True
 

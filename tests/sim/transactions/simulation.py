@@ -128,14 +128,14 @@ class Simulation:
                 receive = partial(process.receive, response, asked)
                 self.wake(process, self.chance.randint(0, 20), receive)
 
-    def _send_markers(self, deed: WriteMarkers) -> None:
-        waiting = {str(name) for name in deed.partitions}
+    def _send_markers(self, action: WriteMarkers) -> None:
+        waiting = {str(name) for name in action.partitions}
 
         def written(name: str) -> None:
-            if self.partitions[name].end(deed):
+            if self.partitions[name].end(action):
                 waiting.discard(name)
                 if not waiting:
-                    self.coordinator.markers_written(deed, self.now)
+                    self.coordinator.markers_written(action, self.now)
 
         for name in sorted(waiting):
             late = self.chance.random() < self.loss

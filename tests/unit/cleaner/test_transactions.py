@@ -44,7 +44,8 @@ def test_aborted_data_goes_and_the_marker_outlives_it(log: Any) -> None:
     log.put(("d", "1"))
     log.clean(NOBODY)
     marker = log.batches()[1][0]
-    assert marker.delete_horizon_ms == log.now_ms + DAY_MS
+    assert marker.has_delete_horizon
+    assert marker.base_timestamp == log.now_ms + DAY_MS
     assert marker.is_control
     assert log.batches()[1][1][0].timestamp == log.now_ms
     assert aborted(log) == [], "no data is left to skip"

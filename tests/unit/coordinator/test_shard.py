@@ -104,12 +104,6 @@ def test_session_timeouts_out_of_bounds(timeout_ms: int) -> None:
     assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-def test_the_consumer_protocol_can_be_switched_off() -> None:
-    rig = ShardRig(group_coordinator_rebalance_protocols=("classic",))
-    assert heartbeat(rig, "g", member_id="m").error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert rig.shard.groups == {}
-
-
 # -- both kinds beside each other ------------------------------------------------------------------
 
 

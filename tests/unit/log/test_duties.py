@@ -136,23 +136,23 @@ def test_retention_does_not_open_a_log_again_in_which_it_has_nothing_to_do(dutie
     duties.config = replace(duties.config, retention_ms=1_000)
     manager = duties.start()
     due_ms = WRITTEN_MS + 1_000
-    assert manager.retention_pass(due_ms) == 0
+    assert sum(manager.retention_steps(due_ms)) == 0
     index = duties.path / "some-topic-0" / f"{0:020d}.timeindex"
     hidden = index.with_suffix(".hidden")
     index.rename(hidden)  # whoever opens the log makes it anew
-    assert manager.retention_pass(due_ms) == 0
+    assert sum(manager.retention_steps(due_ms)) == 0
     assert not index.exists()
     hidden.rename(index)
-    assert manager.retention_pass(due_ms + 1) == 1, "its time has come"
+    assert sum(manager.retention_steps(due_ms + 1)) == 1, "its time has come"
 
 
 def test_retention_opens_a_quiet_log_when_the_settings_ask_for_it(duties: Duties) -> None:
     duties.log(messages=2)
     duties.manager.close()
     manager = duties.start()
-    assert manager.retention_pass(WRITTEN_MS + 10) == 0
+    assert sum(manager.retention_steps(WRITTEN_MS + 10)) == 0
     duties.config = replace(duties.config, retention_ms=1)
-    assert manager.retention_pass(WRITTEN_MS + 10) == 1
+    assert sum(manager.retention_steps(WRITTEN_MS + 10)) == 1
 
 
 def test_retention_after_an_unclean_stop_does_not_wait_for_the_disk(duties: Duties) -> None:
@@ -180,12 +180,12 @@ def test_a_checkpoint_that_was_begun_earlier_does_not_replace_a_later_one(duties
 def test_files_of_segments_that_went_are_due_after_the_delay(duties: Duties) -> None:
     duties.config = replace(duties.config, file_delete_delay_ms=100, retention_ms=1)
     duties.log(messages=1)
-    assert duties.manager.retention_pass(5_000) == 1
+    assert sum(duties.manager.retention_steps(5_000)) == 1
     assert duties.manager.due_deletions(5_000) == []
     due = duties.manager.due_deletions(5_100)
     assert due
     assert all(path.endswith(".deleted") for path in due)
-    assert not duties.manager.env.changes.shedding
+    assert not duties.manager.env.changes.removing
 
 
 def test_many_logs_are_closed_in_several_goes(

@@ -16,7 +16,7 @@ from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
 from penstock.log.checkpoints import read_checkpoint
 from penstock.log.environment import LogEnvironment
-from penstock.log.files import FileCache
+from penstock.log.files import FileCache, remove_paths
 from penstock.log.log import Batch, Log
 from penstock.log.manager import LogManager, parse_log_dir
 from penstock.wire.records import Record, build_batch, parse_header
@@ -174,11 +174,11 @@ def test_deletion_gives_the_disk_back_after_the_delay(home: Home) -> None:
     (left,) = [n for n in os.listdir(home.path) if n.startswith("some-topic-0")]
     assert left.endswith("-delete")
     now = manager.env.clock.now_ms()
-    assert manager.delete_pass(now) == 1
+    assert manager.due_deletions(now) == []
     # A topic of the same name may be made at once.
     fresh = manager.get_or_create(tp(0), bytes(16))
     assert fresh.log_end_offset == 0
-    assert manager.delete_pass(now + 61_000) == 0
+    remove_paths(manager.due_deletions(now + 61_000))
     assert left not in os.listdir(home.path)
     manager.close()
     assert home.start().partitions() == {tp(0)}
@@ -191,7 +191,7 @@ def test_a_deletion_that_a_crash_interrupted_goes_on(home: Home) -> None:
     manager.delete(tp(0))
     manager = home.kill()
     assert manager.partitions() == {tp(1)}
-    assert manager.delete_pass(manager.env.clock.now_ms() + 1) == 0
+    remove_paths(manager.due_deletions(manager.env.clock.now_ms() + 1))
     assert not [n for n in os.listdir(home.path) if n.endswith("-delete")]
 
 
@@ -212,14 +212,14 @@ def test_retention_reaches_logs_that_nobody_uses_and_closes_them_again(home: Hom
     manager.close()
     home.config = replace(LogConfig(), retention_ms=1)
     manager = home.start()
-    assert manager.retention_pass(100_000) == 2
+    assert sum(manager.retention_steps(100_000)) == 2
     log = manager.get(tp(0))
     assert log is not None
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
     home.config = LogConfig(retention_ms=-1)
     manager.close()
     manager = home.start()
-    assert manager.retention_pass(100_000) == 0
+    assert sum(manager.retention_steps(100_000)) == 0
     assert not list(manager.opened())
 
 
@@ -239,7 +239,7 @@ def test_one_bad_log_leaves_the_others_alone(home: Home) -> None:
         log = manager.get(tp(i))
         assert log is not None
         home.append(log)
-    assert manager.retention_pass(1) == 0
+    assert sum(manager.retention_steps(1)) == 0
 
 
 def test_sizes_need_no_open_log(home: Home) -> None:

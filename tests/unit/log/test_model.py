@@ -33,6 +33,7 @@ def log_machine(make: Any) -> type[RuleBasedStateMachine]:
             self.batches: list[tuple[int, list[bytes], int]] = []
             self.start = self.end = self.flushed = 0
             self.time = 0
+            self.epoch = 0
             self.counter = 0
 
         def teardown(self) -> None:
@@ -64,7 +65,9 @@ def log_machine(make: Any) -> type[RuleBasedStateMachine]:
             epoch=st.integers(0, 1),
         )
         def append(self, sizes: list[tuple[int, int]], later: int, epoch: int) -> None:
-            leader_epoch = max(self.box.log.epochs.latest_epoch, 0) + epoch
+            # A leader's epoch never goes down, also where the log has lost its epochs: after all
+            # records were deleted and the end was truncated.
+            self.epoch = leader_epoch = max(self.box.log.epochs.latest_epoch, self.epoch) + epoch
             for count, size in sizes:
                 expected = self.end
                 info = self.box.log.stage([self._batch(count, size, later)], leader_epoch, 1)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from penstock.raft.control_records import kraft_version, read_control, voters_record
 from penstock.raft.stored import LogScan
-from penstock.raft.types import OffsetAndEpoch
 from penstock.raft.voters import History, VoterSet
 from penstock.wire.records import build_batch, parse_header
 from unit.raft.rig import key, node
@@ -44,7 +43,7 @@ def test_the_records_read_back_from_log_and_snapshot() -> None:
     batch = build_batch(records, base_offset=4, control=True)
     assert list(read_control(batch, parse_header(batch))) == [(4, 1), (5, voters)]
     scan = LogScan()
-    scan.snapshot_batch(OffsetAndEpoch(30, 2), batch)
+    scan.log_batch(batch)
     scan.log_batch(build_batch([voters_record(voters.without(1), 6)], base_offset=31, control=True))
-    assert scan.versions == [(29, 1)]
-    assert scan.voter_sets == [(29, voters), (31, voters.without(1))]
+    assert scan.versions == [(4, 1)]
+    assert scan.voter_sets == [(5, voters), (31, voters.without(1))]

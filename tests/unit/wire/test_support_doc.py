@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from penstock.wire.apis import APIS, ApiKey
-from penstock.wire.support_doc import is_current, render
+from penstock.wire.support_doc import render
 
 SERVED = {
     ApiKey.PRODUCE: range(3, 14),
@@ -27,10 +25,3 @@ def test_rows() -> None:
 def test_every_api_has_one_row() -> None:
     rows = [line for line in render({}).splitlines() if line.startswith("| ")][1:]
     assert [int(row.split("|")[1]) for row in rows] == [key.value for key in ApiKey]
-
-
-def test_is_current(tmp_path: Path) -> None:
-    page = tmp_path / "protocol-support.md"
-    page.write_text(render(SERVED), encoding="utf-8")
-    assert is_current(page, SERVED)
-    assert not is_current(page, SERVED | {ApiKey.METADATA: range(14)})

@@ -2,7 +2,7 @@
 
 * `states.py`: the states of a group and the table of moves between them
 * `member.py`: one member: what it can, what it has, which of its requests wait
-* `roster.py`: who is in the group: members, static ids, the leader, the vote on the protocol
+* `roster.py`: the members: static ids, the leader, the vote on the protocol
 * `subscriptions.py`: the topics that consumers name in their metadata
 * `responses.py`: answers in the shape that each version wants
 * `machine.py`: generations: the join phase, the sync phase and every timer

@@ -1,12 +1,12 @@
 """`ClassicGroup`: a group whose members agree on their assignment among themselves.
 
 The coordinator keeps the list of members, lets them join in generations, has one of them (the
-leader) hand out the assignment, and drops whoever falls silent. What members write into their
-metadata and assignments is theirs: it is stored and passed on, not understood (except for the
-topics of consumers, which protect offsets from expiry). Cooperative rebalancing needs nothing more.
+leader) make the assignment, and drops silent members. Metadata and assignments of members are
+stored and passed on, not interpreted (except for the topics of consumers, which protect offsets
+from expiry). Cooperative rebalancing needs nothing more.
 
-Answers are Kafka's for each state and version. On three points this group is kinder than Kafka,
-which no client can take amiss:
+Answers are Kafka's for each state and version. On three points this group is more lenient than
+Kafka, which no client notices as an error:
 
 * A request whose place is taken by a later one of the same member is answered
   (REBALANCE_IN_PROGRESS), and so is the SyncGroup of a member that is dropped (UNKNOWN_MEMBER_ID).
@@ -43,7 +43,7 @@ from penstock.coordinator.group import (
 )
 from penstock.coordinator.records import GroupMetadataKey, GroupMetadataValue, encode
 from penstock.coordinator.refusals import refuse
-from penstock.wire.messages import consumer_group_describe, describe_groups
+from penstock.wire.messages import describe_groups
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.join_group import JoinGroupRequest
 from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -95,7 +95,7 @@ class ClassicGroup(JoiningGroup):
         return fx
 
     def topics_changed(self, names: frozenset[str], now_ms: int) -> Effects:
-        """Nothing: the leader watches the topics and joins anew when it must."""
+        """Nothing: the leader watches the topics and joins again when it must."""
         return Effects()
 
     def unpark(self, code: ErrorCode) -> list[Reply]:
@@ -172,7 +172,7 @@ class ClassicGroup(JoiningGroup):
         return fx
 
     def _leave(self, fx: Effects, leaver: MemberIdentity) -> ErrorCode:
-        """Let one go, who may be named by its static id alone."""
+        """Remove a member, which may be named by its static id alone."""
         member_id, instance_id = leaver.member_id, leaver.group_instance_id
         if not member_id:
             found = self.roster.static_ids.get(instance_id) if instance_id is not None else None
@@ -226,7 +226,7 @@ class ClassicGroup(JoiningGroup):
         leader_id: str | None,
         since_ms: int,
     ) -> None:
-        """Be a group with these members and their assignments: stable, or empty without any.
+        """Become a group with these members and assignments: stable, or empty without members.
 
         Without `protocol_name` the members vote; without `leader_id` the first one leads.
         """
@@ -251,7 +251,7 @@ class ClassicGroup(JoiningGroup):
         for member in self.roster:
             self._restart_session(fx, member, now_ms)
         if len(self.roster) > self.environment.config.group_max_size:
-            # The limit is lower than it was: who joins last is refused, after it could commit.
+            # The limit is lower than it was: the last to join is refused, after it could commit.
             self.prepare_rebalance(fx, now_ms)
         return fx
 
@@ -274,15 +274,8 @@ class ClassicGroup(JoiningGroup):
                     member_metadata=m.protocols.get(name, b"") if stable else b"",
                     member_assignment=m.assignment,
                 )
-                for m in self.roster
+                for m in self.roster.in_described_order()
             ],
-        )
-
-    def describe_consumer(self) -> consumer_group_describe.DescribedGroup:
-        return consumer_group_describe.DescribedGroup(
-            group_id=self.group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {self.group_id} is not a consumer group.",
         )
 
     # -- offsets -------------------------------------------------------------------------------

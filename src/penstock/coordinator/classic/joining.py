@@ -1,4 +1,4 @@
-"""JoinGroup: who may come in, under which id, and whether the others must join again.
+"""JoinGroup: which members may join, under which id, and whether the others must join again.
 
 A new dynamic member is given an id first (from version 4 on) and comes in when it joins with it.
 A static member, known by its `group.instance.id`, comes in at once; when its process restarts, the
@@ -71,7 +71,7 @@ class JoiningGroup(GroupMachine):
             self._join_known(fx, request, protocols, caller, now_ms)
 
     def _has_room(self, member_id: str) -> bool:
-        """In the join phase those who have joined count, so that a group over its size shrinks."""
+        """In the join phase only joined members count, so that a group over its size shrinks."""
         limit = self.environment.config.group_max_size
         member = self.roster.members.get(member_id)
         if self.state is State.PREPARING_REBALANCE:
@@ -144,7 +144,7 @@ class JoiningGroup(GroupMachine):
             State.PREPARING_REBALANCE: False,
             # The answer to the JoinGroup of this generation may have been lost.
             State.COMPLETING_REBALANCE: same,
-            # A leader joins anew when topics have changed, which its metadata does not show.
+            # A leader joins again when topics have changed, which its metadata does not show.
             State.STABLE: same and not leads,
         }[self.state]
         if stays:
@@ -211,7 +211,7 @@ class JoiningGroup(GroupMachine):
     ) -> None:
         """The process behind a static id is back under a new member id; the old one is fenced.
 
-        A stable group goes on without a rebalance as long as its protocol stays the same: the new
+        A stable group continues without a rebalance as long as its protocol stays the same: the new
         process has the old one's assignment.
         """
         leader_before = self.roster.leader_id
@@ -230,7 +230,7 @@ class JoiningGroup(GroupMachine):
             skip = member_id == self.roster.leader_id
             fx.answer(caller, self._joined(caller, member, skip=skip))
         else:
-            # An old client that finds itself to be the leader would assign anew: it is shown the
+            # An old client that finds itself to be the leader would assign again: it is shown the
             # id that it had.
             fx.answer(caller, self._joined(caller, member, leader=leader_before))
 
@@ -245,7 +245,7 @@ class JoiningGroup(GroupMachine):
     def _check_member(
         self, member_id: str, instance_id: str | None, generation: int | None = None
     ) -> ErrorCode:
-        """Whether the sender of a request is who it says, in the generation that it says."""
+        """Whether member id, instance id and generation of a request are right."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if instance_id is not None:

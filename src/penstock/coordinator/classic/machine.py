@@ -9,7 +9,7 @@ Timers, by key after the group's id:
   exactly in PreparingRebalance.
 * `sync`: members that have not sent SyncGroup by then are dropped. Set exactly while some have not.
 * `session MEMBER`: the member, or one that was given an id and has not joined, has been silent for
-  too long. Runs out without effect while a request of an old member waits here, and is set anew
+  too long. Runs out without effect while a request of an old member waits here, and is set again
   when that is answered.
 
 Invariants: JoinGroups wait only in PreparingRebalance, SyncGroups only in CompletingRebalance; the
@@ -43,8 +43,9 @@ from penstock.wire.messages.join_group import JoinGroupResponse, JoinGroupRespon
 from penstock.wire.messages.sync_group import SyncGroupResponse
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60_000
-"""How long a new member's JoinGroup may wait. Its client may have given up long ago, and nobody
-would know: it has no heartbeats yet."""
+"""How long a new member's JoinGroup may wait. Its client may have given up long ago without notice:
+it sends no heartbeats yet.
+"""
 
 JOIN: Final = "join"
 SYNC: Final = "sync"
@@ -90,7 +91,7 @@ class GroupMachine:
         self.protocol_name: str | None = None
         self.roster = Roster()
         self.subscribed: frozenset[str] | None = None
-        """Topics of the generation's members; None where the protocol type does not tell."""
+        """Topics of the generation's members; None where the protocol type does not show them."""
 
     # -- the join phase ------------------------------------------------------------------------
 
@@ -141,7 +142,9 @@ class GroupMachine:
         fx.set_timer(self._key(JOIN), now_ms + delay_ms)
 
     def _complete_join(self, fx: Effects, now_ms: int) -> None:
-        """Begin the next generation with those who have joined; static members may be away."""
+        """Begin the next generation with the members that have joined; static members may be
+        absent.
+        """
         roster = self.roster
         for member in [m for m in roster if m.join is None and not m.is_static]:
             self._drop(fx, member)
@@ -202,7 +205,7 @@ class GroupMachine:
     # -- the sync phase ------------------------------------------------------------------------
 
     def _assign(self, fx: Effects, assignments: dict[str, bytes], now_ms: int) -> None:
-        """The leader has spoken; members that it forgot get nothing."""
+        """The leader has sent the assignment; members that it left out get nothing."""
         for member in self.roster:
             member.assignment = assignments.get(member.member_id, b"")
         fx.records.append(self.record())
@@ -287,7 +290,7 @@ class GroupMachine:
         return (self.group_id, *parts)
 
     def _restart_session(self, fx: Effects, member: ClassicMember, now_ms: int) -> None:
-        """A sign of life: the member's time begins anew."""
+        """A sign of life: restart the member's session timer."""
         limit_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
         fx.set_timer(self._key(SESSION, member.member_id), now_ms + limit_ms)
 

@@ -11,7 +11,7 @@ from penstock.wire.messages.join_group import JoinGroupRequestProtocol
 
 @dataclass(slots=True, eq=False)
 class ClassicMember:
-    """What a member can (`protocols`), has (`assignment`) and waits for (`join`, `sync`)."""
+    """A member's `protocols`, its `assignment`, and its requests that wait (`join`, `sync`)."""
 
     member_id: str
     instance_id: str | None
@@ -25,9 +25,9 @@ class ClassicMember:
     is_new: bool = False
     """In its first join phase: it may have lost its JoinGroup, so its time runs while it waits."""
     join: Caller | None = None
-    """Who sent the JoinGroup that waits; changed only by the roster, which counts them."""
+    """The caller of the JoinGroup that waits; changed only by the roster, which counts them."""
     sync: Caller | None = None
-    """Who sent the SyncGroup that waits."""
+    """The caller of the SyncGroup that waits."""
 
     @property
     def is_static(self) -> bool:

@@ -1,12 +1,12 @@
-"""Who is in a classic group: members, static ids, those expected, the leader, the vote.
+"""The members of a classic group: static ids, members that are expected, the leader, the vote.
 
-Counters make every question about the whole group cheap: who still has to join, and which protocols
-all members share. The vote is kept until somebody joins, goes or offers other protocols. Nothing
-here knows of states, timers or answers.
+Counters make every question about the whole group cheap: how many still have to join, and which
+protocols all members share. The vote is kept until a member joins, leaves or offers other
+protocols. Nothing here knows of states, timers or answers.
 
 Invariants (`invariants` checks them): there is a leader exactly if there are members, and it is one
 of them; a static id names one member, which carries it; the counters agree with the members; all
-members share a protocol; nobody is both a member and expected to become one.
+members share a protocol; no member is also expected to become one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from penstock.base.errors import invariant
 from penstock.coordinator.classic.member import ClassicMember
 from penstock.coordinator.effects import Caller
+from penstock.coordinator.java_order import hash_map_order
 
 
 class Roster:
@@ -27,6 +28,7 @@ class Roster:
         "_vote",
         "leader_id",
         "members",
+        "members_max",
         "pending",
         "pending_sync",
         "static_ids",
@@ -34,6 +36,8 @@ class Roster:
 
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
+        self.members_max = 0
+        """The most members at any time, which decides the order of a description."""
         self.static_ids: dict[str, str] = {}
         """Member ids by `group.instance.id`."""
         self.pending: set[str] = set()
@@ -51,6 +55,10 @@ class Roster:
     def __iter__(self) -> Iterator[ClassicMember]:
         return iter(self.members.values())
 
+    def in_described_order(self) -> list[ClassicMember]:
+        """The members as Kafka would list them."""
+        return [self.members[id_] for id_ in hash_map_order(self.members, self.members_max)]
+
     @property
     def joins(self) -> int:
         """How many members have a JoinGroup waiting."""
@@ -66,7 +74,7 @@ class Roster:
         """The longest that any member asks for, and not less than nothing."""
         return max(0, max((m.rebalance_timeout_ms for m in self), default=0))
 
-    # -- who comes and goes --------------------------------------------------------------------
+    # -- joining and leaving --------------------------------------------------------------------
 
     def add(self, member: ClassicMember) -> None:
         invariant(
@@ -74,6 +82,7 @@ class Roster:
             f"member {member.member_id} is added twice",
         )
         self.members[member.member_id] = member
+        self.members_max = max(self.members_max, len(self.members))
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
         if self.leader_id is None:
@@ -126,13 +135,13 @@ class Roster:
     # -- requests that wait --------------------------------------------------------------------
 
     def park_join(self, member: ClassicMember, caller: Caller) -> Caller | None:
-        """Let `caller` wait; returns who waited in the same place before."""
+        """Let `caller` wait; returns the caller that waited there before."""
         before, member.join = member.join, caller
         self._joins += before is None
         return before
 
     def take_join(self, member: ClassicMember) -> Caller | None:
-        """Who waits for the end of the join phase for `member`; nobody does after this."""
+        """Take the caller that waits for the end of the join phase for `member`."""
         caller, member.join = member.join, None
         self._joins -= caller is not None
         return caller

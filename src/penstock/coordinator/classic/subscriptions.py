@@ -1,4 +1,4 @@
-"""Which topics the members of a classic group consume, as far as the coordinator can tell.
+"""Which topics the members of a classic group consume, as far as the coordinator knows.
 
 Only members of protocol type `consumer` say so in a form that is known here. Whoever writes
 something else or something broken into that place is served all the same: the topics are then

@@ -1,4 +1,4 @@
-"""Server-side assignors: who shall own which partition of a group.
+"""Server-side assignors: which member is to own which partition.
 
 Both are sticky: what a member has been given stays with it unless balance forces a move. They are
 functions of their input alone and deterministic: members are taken in the order of their instance
@@ -166,7 +166,7 @@ def _in_order(spec: GroupSpec, members: Iterable[str]) -> list[str]:
 def _holders_by_number(
     spec: GroupSpec, members: Sequence[str], topics: Sequence[Uuid], count: int
 ) -> dict[str, set[int]]:
-    """Who holds partition n in most of `topics`: the split from which the new one starts."""
+    """The owner of partition n in most of `topics`: the split from which the new one starts."""
     among = set(topics)
     votes: dict[int, Counter[str]] = {}
     for member in members:

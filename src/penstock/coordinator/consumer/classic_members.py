@@ -75,9 +75,7 @@ def join(
     effects = Effects()
     member = _joining_member(engine, request, member_id, effects)
     profile = _profile(member.profile, request, subscription, caller)
-    resubscribed = engine.set_profile(member, profile, effects, now_ms)
-    if resubscribed:
-        engine.bump(effects)
+    resubscribed = engine.set_profile(member, profile, effects)
     engine.assign_if_due(effects, now_ms)
     owned = to_partitions(
         ((t.topic, t.partitions) for t in subscription.owned_partitions),
@@ -151,7 +149,7 @@ def heartbeat(engine: Engine, request: HeartbeatRequest, caller: Caller, now_ms:
 def leave(
     engine: Engine, request: LeaveGroupRequest, caller: Caller
 ) -> tuple[list[Member], LeaveGroupResponse]:
-    """LeaveGroup: who goes, and the answer. The members are still there."""
+    """LeaveGroup: the members to remove, and the answer. Nothing is removed yet."""
     going: dict[str, Member] = {}
     answers: list[MemberResponse] = []
     for leaver in leavers(request, caller):
@@ -199,7 +197,7 @@ def _check_generation(member: Member, generation: int) -> None:
 
 
 def _check_protocol_of_sync(member: Member, request: SyncGroupRequest) -> bytes:
-    """The metadata of the protocol that the member was told; ApiError if it names another."""
+    """The metadata of the member's protocol; ApiError if the request names another."""
     assert member.profile.classic is not None
     name, metadata = member.profile.classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol_name not in (

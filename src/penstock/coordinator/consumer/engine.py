@@ -45,9 +45,6 @@ REBALANCE = "rebalance"
 JOIN = "join"
 SYNC = "sync"
 
-FIRST_EPOCH = 2
-"""A new group's first epoch, as Kafka counts: its epoch 1 is the group without members."""
-
 
 class Engine:
     """The moving part of a `ConsumerGroup`."""
@@ -63,8 +60,12 @@ class Engine:
 
     # -- members -------------------------------------------------------------------------------
 
-    def set_profile(self, member: Member, profile: Profile, effects: Effects, now_ms: int) -> bool:
-        """Take up what a member, new or known, says about itself; whether its topics change."""
+    def set_profile(self, member: Member, profile: Profile, effects: Effects) -> bool:
+        """Store what a member, new or known, sends about itself; whether its subscription changes.
+
+        The group enters the next epoch if the topics of the member change. A regular expression
+        that is not resolved yet has no topics: `resolve_regex` enters the epoch when it finds some.
+        """
         is_new = member.member_id not in self.roster.members
         before = member.profile
         if is_new:
@@ -72,12 +73,14 @@ class Engine:
         if is_new or before != profile:
             self.roster.set_profile(member, profile)
             effects.records.append(entries.profile_record(self.group_id, member))
-        if before.topic_regex != profile.topic_regex:
-            self._update_regexes(profile.topic_regex, effects, now_ms)
-        return is_new or (before.topic_names, before.topic_regex) != (
-            profile.topic_names,
-            profile.topic_regex,
-        )
+        other_names = before.topic_names != profile.topic_names
+        other_regex = before.topic_regex != profile.topic_regex
+        if other_regex:
+            self._drop_unused_regexes(effects)
+        is_resolved = not profile.topic_regex or profile.topic_regex in self.roster.regexes
+        if other_names or (other_regex and is_resolved):
+            self.bump(effects)
+        return other_names or other_regex
 
     def replace_static(self, old: Member, new_id: str, effects: Effects) -> Member:
         """The process behind a static id has come back under another id: it takes the old one's
@@ -106,7 +109,7 @@ class Engine:
         self.unwatch(member, effects)
 
     def leave(self, members: list[Member], effects: Effects, now_ms: int) -> None:
-        """Members go for good: the group is rebalanced without them."""
+        """Members leave permanently: the group is rebalanced without them."""
         for member in members:
             self.forget(member, effects)
         self._drop_unused_regexes(effects)
@@ -126,7 +129,7 @@ class Engine:
     def bump(self, effects: Effects) -> None:
         """Enter the next group epoch."""
         roster = self.roster
-        roster.epoch = max(roster.epoch + 1, FIRST_EPOCH)
+        roster.epoch += 1
         roster.metadata_hash = self.subscriptions.metadata_hash()
         effects.records.append(
             entries.group_record(self.group_id, roster.epoch, roster.metadata_hash)
@@ -217,7 +220,7 @@ class Engine:
                     racks[topic_id, number] = found
         return racks
 
-    # -- members on their way ------------------------------------------------------------------
+    # -- reconciliation ------------------------------------------------------------------------
 
     def reconcile(
         self,
@@ -251,14 +254,14 @@ class Engine:
         return after.assigned.keys() != before.assigned.keys()
 
     def is_reconciled(self, member: Member) -> bool:
-        """The member has all that it shall have, and nothing else."""
+        """The member has its whole target, and nothing else."""
         progress = member.progress
         return (
             progress.state is MemberState.STABLE and progress.epoch == self.roster.assignment_epoch
         )
 
     def waits_for_others(self, member: Member) -> bool:
-        """Somebody else still holds a partition that the member shall get."""
+        """Another member still holds a partition of this member's target."""
         target = self.roster.target.get(member.member_id, frozenset())
         return any(not self.roster.is_free(p, member.member_id) for p in target)
 
@@ -272,7 +275,7 @@ class Engine:
         return (self.group_id, kind, *rest)
 
     def heard_from(self, member: Member, effects: Effects, now_ms: int) -> None:
-        """The member's session begins anew."""
+        """Restart the member's session timer."""
         classic = member.profile.classic
         timeout_ms = (
             self.config.consumer_session_timeout_ms
@@ -322,10 +325,15 @@ class Engine:
 
     # -- regular expressions -------------------------------------------------------------------
 
-    def _update_regexes(self, regex: str, effects: Effects, now_ms: int) -> None:
-        if regex and regex not in self.roster.regexes:
-            self._resolve(regex, effects, now_ms)
-        self._drop_unused_regexes(effects)
+    def resolve_regex(self, regex: str, effects: Effects, now_ms: int) -> None:
+        """Resolve a subscription that is new to the group, and assign the topics that it finds."""
+        if not regex or regex in self.roster.regexes:
+            return
+        self._resolve(regex, effects, now_ms)
+        found_topics = bool(self.roster.regexes[regex].topics)
+        if found_topics or self.subscriptions.metadata_hash() != self.roster.metadata_hash:
+            self.bump(effects)
+            self.assign_if_due(effects, now_ms)
 
     def _drop_unused_regexes(self, effects: Effects) -> None:
         for unused in self.subscriptions.forget_unused():

@@ -40,6 +40,7 @@ from penstock.coordinator.group import (
     Environment,
     Group,
 )
+from penstock.coordinator.java_order import timeline_map_order
 from penstock.coordinator.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -51,7 +52,6 @@ from penstock.coordinator.records import (
 )
 from penstock.coordinator.refusals import refuse
 from penstock.wire.messages import consumer_group_describe as describe
-from penstock.wire.messages import describe_groups
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.heartbeat import HeartbeatRequest
 from penstock.wire.messages.join_group import JoinGroupRequest
@@ -130,8 +130,11 @@ class ConsumerGroup:
     ) -> Effects:
         engine = self.engine
         consumer_members.check_request(request, caller.version, engine.environment.config)
-        if not engine.roster.epoch and request.member_epoch:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} not found.")
+        exists = engine.roster.members or engine.roster.epoch
+        if not exists and request.member_epoch:
+            raise ApiError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {self.group_id} not found."
+            )
         if request.member_epoch not in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return consumer_members.heartbeat(engine, request, caller, now_ms)
         member = consumer_members.leaving_member(engine, request)
@@ -271,18 +274,10 @@ class ConsumerGroup:
         """The member of a record; `owners` is derived when all records are here."""
         members = self.engine.roster.members
         if member_id not in members:
-            members[member_id] = Member(member_id, Profile(), Progress())
+            self.engine.roster.add(Member(member_id, Profile(), Progress()))
         return members[member_id]
 
     # -- descriptions --------------------------------------------------------------------------
-
-    def describe_classic(self) -> describe_groups.DescribedGroup:
-        return describe_groups.DescribedGroup(
-            group_id=self.group_id,
-            group_state="Dead",
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {self.group_id} is not a classic group.",
-        )
 
     def describe_consumer(self) -> describe.DescribedGroup:
         roster = self.engine.roster
@@ -292,7 +287,10 @@ class ConsumerGroup:
             group_epoch=roster.epoch,
             assignment_epoch=roster.assignment_epoch,
             assignor_name=self.engine.assignor_name,
-            members=[self._describe_member(m) for m in roster.members.values()],
+            members=[
+                self._describe_member(roster.members[member_id])
+                for member_id in timeline_map_order(roster.members, roster.members_max)
+            ],
         )
 
     def _describe_member(self, member: Member) -> describe.Member:
@@ -387,7 +385,7 @@ class ConsumerGroup:
 
 def _held_since(member: Member, epoch: int, partitions: Collection[Partition]) -> bool:
     """Whether the member has held all `partitions` since an epoch that it knew (KIP-1251): one that
-    has not heard of the present epoch yet may still commit what it consumes.
+    does not know the present epoch yet may still commit what it consumes.
     """
     if epoch > member.epoch:
         return False

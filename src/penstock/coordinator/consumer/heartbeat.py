@@ -3,14 +3,18 @@
 A member joins with epoch 0, repeats its epoch at every heartbeat, and leaves with -1 (or, if
 static, with -2 when it means to come back). It says what it subscribes to when that changes, and
 what it owns when that changes; the answer carries its epoch, and its partitions when those changed
-or the member told all about itself.
+or the request was a full one.
+
+A join with a regular expression that is new to the group is answered before the expression is
+resolved, as in Kafka: the topics come with the next heartbeat.
 
 A member whose last answer was lost repeats its previous epoch: it is answered again if it owns
-nothing that is not its own. Epoch 0 is always accepted: a member that starts anew owns nothing.
+nothing that is not its own. Epoch 0 is always accepted: a member that starts again owns nothing.
 
 Where this is kinder than Kafka: a static member may repeat its own join (Kafka answers
 UNRELEASED_INSTANCE_ID to a join whose answer was lost, until the session ends), and may come
-back to a group that is full.
+back to a group that is full; a member that changes its regular expression keeps the partitions that
+the new one matches, too (Kafka takes all away until the expression is resolved).
 """
 
 from __future__ import annotations
@@ -44,17 +48,11 @@ def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, config: GroupConfig
 ) -> None:
     """Raise INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for what no group could accept."""
-    _require(bool(request.group_id.strip()), "The group id is empty.")
-    _require(
-        request.instance_id is None or bool(request.instance_id.strip()),
-        "The instance id is empty; leave it out if there is none.",
-    )
-    _require(
-        request.rack_id is None or bool(request.rack_id.strip()),
-        "The rack id is empty; leave it out if there is none.",
-    )
     if version >= MEMBER_ID_FROM_CLIENT or request.member_epoch != JOIN_EPOCH:
-        _require(bool(request.member_id.strip()), "The member id is empty.")
+        _require_text(request.member_id, "MemberId")
+    _require_text(request.group_id, "GroupId")
+    _require_text(request.instance_id, "InstanceId")
+    _require_text(request.rack_id, "RackId")
     _require(
         request.member_epoch >= STATIC_LEAVE_EPOCH, f"{request.member_epoch} is no member epoch."
     )
@@ -89,6 +87,11 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
     )
 
 
+def _require_text(value: str | None, name: str) -> None:
+    """Null is no value; blanks are an error, in the words that Kafka's clients know."""
+    _require(value is None or bool(value.strip()), f"{name} can't be empty.")
+
+
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
@@ -106,25 +109,28 @@ def heartbeat(
     owned = None
     if request.topic_partitions is not None:
         owned = frozenset(flatten(request.topic_partitions))
-    resubscribed = engine.set_profile(member, profile, effects, now_ms)
-    if resubscribed:
-        engine.bump(effects)
+    joins = request.member_epoch == JOIN_EPOCH
+    resubscribed = engine.set_profile(member, profile, effects)
+    if not joins:
+        engine.resolve_regex(profile.topic_regex, effects, now_ms)
     engine.assign_if_due(effects, now_ms)
     changed = engine.reconcile(member, owned, effects, now_ms, resubscribed=resubscribed)
     engine.heard_from(member, effects, now_ms)
-    told_all = (
+    is_full = (
         request.rebalance_timeout_ms != UNKNOWN_TIMEOUT_MS
         and (
             request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
         )
         and owned is not None
     )
-    effects.answer(caller, _answer(engine, member, with_assignment=changed or told_all))
+    effects.answer(caller, _answer(engine, member, with_assignment=changed or is_full))
+    if joins:
+        engine.resolve_regex(profile.topic_regex, effects, now_ms)
     return effects
 
 
 def leaving_member(engine: Engine, request: ConsumerGroupHeartbeatRequest) -> Member:
-    """Who wants to go; ApiError if that is nobody of this group."""
+    """The member that leaves; ApiError if the group has no such member."""
     if request.instance_id is None:
         return known_member(engine, request.member_id)
     return known_static_member(engine, request.member_id, request.instance_id)
@@ -156,7 +162,7 @@ def known_static_member(engine: Engine, member_id: str, instance_id: str) -> Mem
 
 
 def left(request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    """The answer to a member that has gone."""
+    """The answer to a member that has left."""
     return ConsumerGroupHeartbeatResponse(
         member_id=request.member_id, member_epoch=request.member_epoch
     )
@@ -181,7 +187,7 @@ def new_member_id(engine: Engine) -> str:
 def _find_member(
     engine: Engine, request: ConsumerGroupHeartbeatRequest, effects: Effects
 ) -> Member:
-    """The member that speaks; a new one if it joins."""
+    """The member that sent the request; a new one if it joins."""
     roster = engine.roster
     if request.member_epoch != JOIN_EPOCH:
         if request.instance_id is None:

@@ -55,11 +55,11 @@ def fill(engine: Engine, group: ClassicGroup, now_ms: int) -> None:
     """Give the empty `engine` the members of a classic group; ApiError if that cannot be."""
     check_upgrade(group, engine)
     roster = engine.roster
-    roster.epoch = roster.assignment_epoch = group.generation
     roster.assignment_ms = now_ms
     for member in _converted(group, engine):
         roster.put(member)
         roster.target[member.member_id] = frozenset(member.progress.assigned)
+    roster.epoch = roster.assignment_epoch = group.generation
     roster.metadata_hash = engine.subscriptions.metadata_hash()
 
 
@@ -132,7 +132,7 @@ def may_downgrade(engine: Engine, leaving: Iterable[Member]) -> bool:
 def downgrade(
     engine: Engine, leaving: Iterable[Member], effects: Effects, now_ms: int
 ) -> ClassicGroup:
-    """The classic group of those who stay, in the middle of its first rebalance."""
+    """The classic group of the members that stay, in its first rebalance."""
     for member in list(engine.roster.members.values()):
         engine.unwatch(member, effects)
     effects.cancel_timer(engine.timer(ASSIGN))

@@ -1,9 +1,9 @@
 """Partitions by topic id, and how they are grouped for records and answers.
 
 A partition of a consumer group is the plain tuple (topic id, number): it hashes quickly, exists in
-tens of thousands and survives a topic that is deleted and created anew under the same name. Sets of
-them are what assignors, targets and reconciliation reckon with; the grouped forms of the wire exist
-only at the edges.
+tens of thousands and survives a topic that is deleted and created again under the same name. Sets
+of them are what assignors, targets and reconciliation reckon with; the grouped forms of the wire
+exist only at the edges.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a member comes from what it has to what it shall have.
+"""How a member gets from its present assignment to its target.
 
     state                   waits for                        then
     ----------------------  -------------------------------  ------------------------------------

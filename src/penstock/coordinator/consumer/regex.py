@@ -4,9 +4,8 @@ A pattern comes from a client and runs inside the coordinator, so it must never 
 parsed by `regex_syntax`, turned into an automaton, and a name is matched by following sets of
 states, which are remembered (a lazy DFA). As in Kafka a name matches as a whole.
 
-Topic names consist of 65 characters, so a character class is the set of those it contains; who
-matches other names says of which characters they consist. Only such single classes are put to
-Python's `re`.
+Topic names consist of 65 characters, so a character class is the set of those it contains; for
+other names the caller passes their alphabet. Only such single classes are put to Python's `re`.
 
 Limits: PATTERN_CHARACTERS_MAX, STATES_MAX per automaton, REMEMBERED_SETS_MAX sets of states.
 """

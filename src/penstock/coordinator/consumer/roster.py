@@ -1,4 +1,4 @@
-"""What a consumer group consists of: members, who holds which partition, the target, the epochs.
+"""The state of a consumer group: members, owners of partitions, the target, the epochs.
 
 Memory only: no records, timers or answers come from here. `owners` is derived from the members'
 progress and answers the one question that keeps two members from holding one partition.
@@ -16,6 +16,9 @@ from typing import NamedTuple
 from penstock.base.errors import invariant
 from penstock.coordinator.consumer.member import Member, Profile, Progress
 from penstock.coordinator.consumer.partitions import Partition
+
+FIRST_EPOCH = 1
+"""The epoch of a group whose first member has not named a topic yet."""
 
 
 class ResolvedRegex(NamedTuple):
@@ -35,6 +38,7 @@ class Roster:
         "epoch",
         "has_partition_metadata",
         "members",
+        "members_max",
         "metadata_hash",
         "owners",
         "regexes",
@@ -44,10 +48,13 @@ class Roster:
 
     def __init__(self) -> None:
         self.epoch = 0
+        """0 until a member comes: the group does not exist."""
         self.metadata_hash = 0
         self.assignment_epoch = 0
         self.assignment_ms = 0
         self.members: dict[str, Member] = {}
+        self.members_max = 0
+        """The most members at any time, which decides the order of a description."""
         self.static_ids: dict[str, str] = {}
         """Member ids by instance id."""
         self.owners: dict[Partition, str] = {}
@@ -59,9 +66,15 @@ class Roster:
     def put(self, member: Member) -> None:
         """Add a member with all that it holds."""
         invariant(member.member_id not in self.members, f"{member.member_id} is added twice")
-        self.members[member.member_id] = member
+        self.add(member)
         self._own(member.member_id, Progress(), member.progress)
         self.set_profile(member, member.profile)
+
+    def add(self, member: Member) -> None:
+        """Add a member that holds nothing yet; the first one begins the first epoch."""
+        self.members[member.member_id] = member
+        self.members_max = max(self.members_max, len(self.members))
+        self.epoch = max(self.epoch, FIRST_EPOCH)
 
     def set_profile(self, member: Member, profile: Profile) -> None:
         """The member says something else about itself, perhaps under another instance id."""
@@ -94,7 +107,7 @@ class Roster:
         return self.owners.get(partition, member_id) == member_id
 
     def reindex(self) -> None:
-        """Derive `owners` anew: while a compacted log is replayed members may overlap."""
+        """Derive `owners` again: while a compacted log is replayed members may overlap."""
         self.owners.clear()
         for member in self.members.values():
             self._own(member.member_id, Progress(), member.progress)
@@ -126,7 +139,7 @@ class Roster:
             )
         invariant(held == self.owners, "owners are not what the members hold")
         invariant(set(self.static_ids.values()) <= set(self.members), "a static id leads nowhere")
-        invariant(set(self.target) <= set(self.members), "a target for one who is no member")
+        invariant(set(self.target) <= set(self.members), "a target for a member that is not there")
         wanted = [p for partitions in self.target.values() for p in partitions]
         invariant(len(wanted) == len(set(wanted)), "two members shall have one partition")
         invariant(self.assignment_epoch <= self.epoch, "the target is ahead of its group")

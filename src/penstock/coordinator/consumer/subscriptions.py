@@ -18,7 +18,7 @@ from penstock.coordinator.consumer.roster import ResolvedRegex, Roster
 from penstock.coordinator.topics import TopicsView
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that no regular expression finds; whoever wants them must name them."""
+"""Topics that no regular expression matches; a member must subscribe to them by name."""
 
 
 class Subscriptions:

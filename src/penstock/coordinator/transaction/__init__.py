@@ -1,4 +1,6 @@
-"""The transaction coordinator: who owns a transactional id and how each transaction ends."""
+"""The transaction coordinator: the owner of each transactional id, and how each
+transaction ends.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _verify(
 def _producer(metadata: TransactionMetadata, wanted: AddPartitionsToTxnTransaction) -> ErrorCode:
     if wanted.producer_id != metadata.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    # Nobody has been given the last epoch, so whoever comes with it has made it up.
+    # No producer is given the last epoch, so a request with it is invalid.
     if wanted.producer_epoch != metadata.producer_epoch or (
         wanted.producer_epoch > LAST_EPOCH_OF_CLIENTS
     ):

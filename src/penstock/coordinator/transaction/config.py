@@ -1,4 +1,4 @@
-"""What the transaction coordinator is told from outside: its settings and its surroundings."""
+"""The inputs of the transaction coordinator: its settings and its environment."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The end of a transaction: EndTxn, fencing and the markers that follow.
 
-A transaction ends in two steps. `Prepare...` decides it, and is written before anybody else hears
-of it; then every partition of the transaction gets a marker (the deed `WriteMarkers`), and when all
-have it `Complete...` is written. A transaction without partitions takes both steps at once.
+A transaction ends in two steps. `Prepare...` decides it, and is written before anyone else learns
+of it; then every partition of the transaction gets a marker (the action `WriteMarkers`), and when
+all have it `Complete...` is written. A transaction without partitions takes both steps at once.
 
 An EndTxn of version 5 and later is one of transactions version 2: it bumps the epoch, and the new
 epoch (or a new producer id with epoch 0 when the epochs are used up) is in the answer. So the epoch
@@ -132,7 +132,8 @@ def _decide_version_2(metadata: TransactionMetadata, request: EndTxnRequest) -> 
     )
     if producer_id != metadata.producer_id and not used_up:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    # Only an end of version 2 has bumped the epoch; otherwise the current one is somebody else's.
+    # Only an end of version 2 has bumped the epoch; otherwise the current one belongs to another
+    # owner.
     bumped = metadata.client_version >= VERSION_2
     repeated = bumped and (used_up or epoch + 1 == metadata.producer_epoch)
     known = epoch == metadata.producer_epoch and epoch <= LAST_EPOCH_OF_CLIENTS
@@ -155,7 +156,7 @@ def _decide_version_1(metadata: TransactionMetadata, request: EndTxnRequest) -> 
 def fence(
     metadata: TransactionMetadata, environment: Environment, effects: Effects, now_ms: int
 ) -> ErrorCode | None:
-    """Abort the open transaction without its producer, who can do nothing more in it. Changes
+    """Abort the open transaction without its producer, which can do nothing more in it. Changes
     nothing when it says an error.
     """
     is_version_2 = environment.transaction_version() >= VERSION_2
@@ -220,11 +221,13 @@ def _prepare(
 def send_markers(
     metadata: TransactionMetadata, environment: Environment, effects: Effects, now_ms: int
 ) -> None:
-    """A prepared transaction goes on: its partitions are told, or it is over if it has none."""
+    """Continue a prepared transaction: have its markers written, or complete it if it has no
+    partitions.
+    """
     if not metadata.partitions:
         complete(metadata, environment, effects, now_ms)
         return
-    effects.deeds.append(
+    effects.actions.append(
         WriteMarkers(
             metadata.transactional_id,
             metadata.producer_id,

@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id: who owns it from now on.
+"""InitProducerId with a transactional id: its owner from now on.
 
 What is answered depends on the state of the transactional id:
 
@@ -78,7 +78,7 @@ def initialise(
 
 
 def _owns(metadata: TransactionMetadata, request: InitProducerIdRequest) -> ErrorCode:
-    """Whether the caller, if it names a producer, may speak for the transactional id."""
+    """Whether the caller, if it names a producer, owns the transactional id."""
     producer_id, epoch = request.producer_id, request.producer_epoch
     if producer_id == NO_PRODUCER_ID or metadata.producer_epoch == NO_PRODUCER_EPOCH:
         return ErrorCode.NONE

@@ -66,7 +66,7 @@ class TransactionMetadata:
     def initialise(
         self, producer_id: int, producer_epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
     ) -> None:
-        """InitProducerId: a producer begins anew, with this id and epoch."""
+        """InitProducerId: a producer starts again, with this id and epoch."""
         self._go(State.EMPTY, now_ms)
         self._identify(producer_id, producer_epoch)
         self.last_producer_epoch = last_epoch
@@ -83,8 +83,8 @@ class TransactionMetadata:
         self.client_version = client_version
 
     def fence(self, *, bump: bool) -> None:
-        """Nobody may go on with the open transaction; `prepare` must follow, and bumps the epoch
-        itself in version 2.
+        """The open transaction is closed to its producer; `prepare` must follow, and bumps the
+        epoch itself in version 2.
         """
         self._go(State.PREPARE_EPOCH_FENCE, self.last_update_ms)
         if bump:
@@ -170,26 +170,28 @@ class TransactionMetadata:
 
     def invariants(self) -> None:
         """Raise InvariantBroken if the fields contradict each other."""
-        who = f"{self.transactional_id!r} in {self.state.value}"
-        invariant(self.state not in PASSED_THROUGH, f"{who} has been left there")
-        invariant(self.producer_id >= 0, f"{who} has no producer id")
-        invariant(0 <= self.producer_epoch <= EPOCH_MAX, f"{who}: epoch {self.producer_epoch}")
+        name = f"{self.transactional_id!r} in {self.state.value}"
+        invariant(self.state not in PASSED_THROUGH, f"{name} has been left there")
+        invariant(self.producer_id >= 0, f"{name} has no producer id")
+        invariant(0 <= self.producer_epoch <= EPOCH_MAX, f"{name}: epoch {self.producer_epoch}")
         busy = self.state is State.ONGOING or self.state in PREPARED
-        invariant(busy or not self.partitions, f"{who} has partitions")
-        invariant((self.start_ms == NO_TIMESTAMP) == (self.state is State.EMPTY), f"{who}: start")
+        invariant(busy or not self.partitions, f"{name} has partitions")
+        invariant((self.start_ms == NO_TIMESTAMP) == (self.state is State.EMPTY), f"{name}: start")
         invariant(
             self.next_producer_id == NO_PRODUCER_ID or self.state in PREPARED,
-            f"{who} has a next producer id",
+            f"{name} has a next producer id",
         )
         invariant(
             self.producer_epoch < EPOCH_MAX or self.state not in (State.EMPTY, State.ONGOING),
-            f"{who}: a client has been given the last epoch",
+            f"{name}: a client has been given the last epoch",
         )
 
     # -- the log -------------------------------------------------------------------------------
 
     def record(self, transaction_version: int) -> CoordinatorRecord:
-        """What the log is told, in the format that the cluster's `transaction.version` allows."""
+        """The record of this state, in the format that the cluster's
+        `transaction.version` allows.
+        """
         invariant(self.state is not State.PREPARE_EPOCH_FENCE, "a fence is not written")
         if self.state is State.DEAD:
             return encode(self.transactional_id, None, transaction_version)

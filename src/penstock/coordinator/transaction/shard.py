@@ -3,7 +3,7 @@
 Duty: find, make and drop the transactional ids of the partition and hand each event to the module
 that knows what follows from it: `initialising`, `adding`, `ending`, `admin`.
 
-Invariants: a transactional id has one producer id and one epoch, and whoever comes with another is
+Invariants: a transactional id has one producer id and one epoch, and a request with another is
 refused; an event changes memory and log alike, so `replay` of the records this shard has emitted,
 in order, builds an equal shard (under `transaction.version` 0 but for the producer ids before and
 after, which the old format cannot hold); a `WriteMarkers` comes with or after the record that
@@ -68,7 +68,7 @@ class TransactionShard:
     def replay(
         self, key: bytes, value: bytes | None, _timestamp: int, _producer_id: int | None
     ) -> None:
-        """Take up a stored record; CorruptRecord if it cannot be read."""
+        """Apply a stored record; CorruptRecord if it cannot be read."""
         record = decode(key, value)
         if record is None:
             return
@@ -83,7 +83,7 @@ class TransactionShard:
         raise InvariantBroken("the transaction log has a transaction marker in it")
 
     def loaded(self, now_ms: int) -> Effects:
-        """The partition has been replayed: time runs again, and what was decided goes on."""
+        """The partition has been replayed: set the timers, and continue prepared transactions."""
         effects = Effects()
         for metadata in self.transactions.values():
             if metadata.state is State.ONGOING:

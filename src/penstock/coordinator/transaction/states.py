@@ -17,9 +17,9 @@ class State(Enum):
     ONGOING = "Ongoing"
     """The transaction is open: it takes partitions, and its time is running."""
     PREPARE_COMMIT = "PrepareCommit"
-    """It will be committed, whatever happens; its partitions are being told."""
+    """It will be committed in any case; markers are being written to its partitions."""
     PREPARE_ABORT = "PrepareAbort"
-    """It will be aborted, whatever happens; its partitions are being told."""
+    """It will be aborted in any case; markers are being written to its partitions."""
     COMPLETE_COMMIT = "CompleteCommit"
     """All its partitions know that it is committed."""
     COMPLETE_ABORT = "CompleteAbort"
@@ -47,9 +47,9 @@ transaction of version 2 that nothing was put into.
 """
 
 PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-"""Decided and not yet over: whoever wants something is told to come again."""
+"""Decided and not yet complete: other requests are told to retry."""
 IDLE: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-"""No transaction is under way: the next may begin, and the transactional id may expire."""
+"""No transaction is open: the next may begin, and the transactional id may expire."""
 PASSED_THROUGH: Final = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
 """Never between two events, and never in the log."""
 

@@ -54,7 +54,7 @@ class Rig:
         self.now = 0
         self.timers: dict[TimerKey, int] = {}
         self.log: list[CoordinatorRecord] = []
-        self.deeds: list[WriteMarkers] = []
+        self.actions: list[WriteMarkers] = []
         self._tokens = itertools.count(1)
         self.shard = self._new()
 
@@ -89,9 +89,9 @@ class Rig:
                 self.timers[timer.key] = timer.deadline_ms
             else:
                 self.timers.pop(timer.key, None)
-        for deed in effects.deeds:
-            assert isinstance(deed, WriteMarkers)
-            self.deeds.append(deed)
+        for action in effects.actions:
+            assert isinstance(action, WriteMarkers)
+            self.actions.append(action)
         self.shard.invariants()
         assert comparable(self.replayed(), self.transaction_version) == comparable(
             self.shard, self.transaction_version
@@ -101,11 +101,11 @@ class Rig:
     def write_markers(self) -> Effects:
         """All markers that are asked for are written."""
         effects = Effects()
-        while self.deeds:
-            deed = self.deeds.pop(0)
+        while self.actions:
+            action = self.actions.pop(0)
             effects += self.apply(
                 self.shard.markers_written(
-                    deed.transactional_id, deed.producer_id, deed.producer_epoch, self.now
+                    action.transactional_id, action.producer_id, action.producer_epoch, self.now
                 )
             )
         return effects
@@ -133,7 +133,7 @@ class Rig:
         """The next coordinator takes over; what was not done yet is forgotten."""
         self.coordinator_epoch += 1
         self.timers.clear()
-        self.deeds.clear()
+        self.actions.clear()
         self.shard = self.replayed()
         return self.apply(self.shard.loaded(self.now))
 

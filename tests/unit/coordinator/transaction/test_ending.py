@@ -27,10 +27,14 @@ def test_a_transaction_ends(version: int, commit: bool) -> None:
     if version >= 5:
         assert (producer_id, epoch) == (producer[0], 1)
     assert rig.state == ("PrepareCommit" if commit else "PrepareAbort")
-    [deed] = rig.deeds
-    assert (deed.producer_id, deed.producer_epoch, deed.commit) == (producer[0], bumped, commit)
-    assert deed.transaction_version == (2 if version >= 5 else 0)
-    assert [str(p) for p in deed.partitions] == ["a-0", "b-1"]
+    [action] = rig.actions
+    assert (action.producer_id, action.producer_epoch, action.commit) == (
+        producer[0],
+        bumped,
+        commit,
+    )
+    assert action.transaction_version == (2 if version >= 5 else 0)
+    assert [str(p) for p in action.partitions] == ["a-0", "b-1"]
     assert not rig.timers
     rig.write_markers()
     assert rig.state == ("CompleteCommit" if commit else "CompleteAbort")
@@ -42,7 +46,7 @@ def test_markers_come_after_the_decision_in_one_step() -> None:
     producer = rig.opened()
     written = len(rig.log)
     rig.end(producer)
-    assert rig.deeds
+    assert rig.actions
     assert len(rig.log) == written + 1
 
 
@@ -134,7 +138,7 @@ def test_an_abort_of_what_has_not_begun(ended_before: bool | None) -> None:
     assert rig.end((producer_id, epoch), commit=False) == (NONE, producer_id, epoch + 1)
     assert rig.state == "CompleteAbort"
     assert len(rig.log) == written + 2
-    assert not rig.deeds
+    assert not rig.actions
     assert rig.shard.transactions["t"].start_ms == 70
     # Asked again: the same answer, and nothing more is written.
     assert rig.end((producer_id, epoch), commit=False) == (NONE, producer_id, epoch + 1)
@@ -148,7 +152,7 @@ def test_an_open_transaction_without_partitions_ends_at_once() -> None:
     assert rig.state == "Ongoing"
     assert rig.end(producer)[0] is NONE
     assert rig.state == "CompleteCommit"
-    assert not rig.deeds
+    assert not rig.actions
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -161,7 +165,7 @@ def test_epochs_that_are_used_up(crash: bool) -> None:
     assert answer == (NONE, last[0] + 1, 0)
     if crash:
         rig.crash()
-    assert (rig.deeds[0].producer_id, rig.deeds[0].producer_epoch) == (last[0], EPOCH_MAX)
+    assert (rig.actions[0].producer_id, rig.actions[0].producer_epoch) == (last[0], EPOCH_MAX)
     assert rig.end(last) == (CONCURRENT, *NO_PRODUCER)
     rig.write_markers()
     assert rig.end(last) == answer
@@ -213,9 +217,9 @@ def test_markers_go_on_after_a_fail_over(commit: bool) -> None:
     rig = Rig()
     producer = rig.opened("a-0", "b-0")
     rig.end(producer, commit=commit)
-    [before] = rig.deeds
+    [before] = rig.actions
     rig.crash()
-    [after] = rig.deeds
+    [after] = rig.actions
     assert after == before._replace(coordinator_epoch=1)
     rig.write_markers()
     assert rig.state == ("CompleteCommit" if commit else "CompleteAbort")

@@ -90,10 +90,10 @@ def test_an_open_transaction_is_aborted_first(
     rig = Rig(transaction_version=transaction_version)
     producer_id, _ = rig.opened("a-0", "b-1")
     assert rig.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, *NO_PRODUCER)
-    [deed] = rig.deeds
-    assert (deed.producer_id, deed.producer_epoch, deed.commit) == (producer_id, 1, False)
-    assert [str(p) for p in deed.partitions] == ["a-0", "b-1"]
-    assert deed.transaction_version == client_version
+    [action] = rig.actions
+    assert (action.producer_id, action.producer_epoch, action.commit) == (producer_id, 1, False)
+    assert [str(p) for p in action.partitions] == ["a-0", "b-1"]
+    assert action.transaction_version == client_version
     assert not rig.timers
     assert rig.init() == (ErrorCode.CONCURRENT_TRANSACTIONS, *NO_PRODUCER)
     rig.write_markers()
@@ -140,7 +140,7 @@ def test_the_last_epoch_is_fenced(transaction_version: int) -> None:
     last = rig.set_epoch(LAST_EPOCH_OF_CLIENTS)
     rig.add(last, "a-0")
     assert rig.init()[0] is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert (rig.deeds[0].producer_id, rig.deeds[0].producer_epoch) == (last[0], EPOCH_MAX)
+    assert (rig.actions[0].producer_id, rig.actions[0].producer_epoch) == (last[0], EPOCH_MAX)
     rig.write_markers()
     code, producer_id, epoch = rig.init()
     assert code is NONE

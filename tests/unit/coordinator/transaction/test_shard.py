@@ -45,7 +45,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(transaction_version: int) 
     rig.now = TIMEOUT_MS
     rig.fire(("t", "timeout"))
     assert rig.state == "PrepareAbort"
-    assert (rig.deeds[0].producer_epoch, rig.deeds[0].commit) == (1, False)
+    assert (rig.actions[0].producer_epoch, rig.actions[0].commit) == (1, False)
     rig.write_markers()
     end_version = 5 if transaction_version == 2 else 4
     code, _, _ = rig.end(producer, version=end_version)

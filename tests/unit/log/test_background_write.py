@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import ApiError, ErrorCode, StorageError
-from penstock.log.limits import WRITE_BESIDE_BYTES_MIN, WRITE_RETRY_PAUSE_MS
+from penstock.log.background_write import BackgroundWrite
+from penstock.log.limits import BACKGROUND_WRITE_BYTES_MIN, WRITE_RETRY_PAUSE_MS
 from penstock.log.log import Batch
-from penstock.log.write_beside import WriteBeside
 from penstock.wire.records import Record, build_batch, parse_header
 from unit.log.conftest import LogBox
 
-LARGE = b"x" * WRITE_BESIDE_BYTES_MIN
+LARGE = b"x" * BACKGROUND_WRITE_BYTES_MIN
 
 
 def stage(box: Any, value: bytes = LARGE, sequence: int = -1) -> Any:
@@ -27,14 +27,14 @@ def stage(box: Any, value: bytes = LARGE, sequence: int = -1) -> Any:
     return box.log.stage([Batch(parse_header(data), data)], 0, box.clock.ms)
 
 
-def begin(box: Any, value: bytes = LARGE, sequence: int = -1) -> WriteBeside:
+def begin(box: Any, value: bytes = LARGE, sequence: int = -1) -> BackgroundWrite:
     stage(box, value, sequence)
     write = box.log.begin_write()
     assert write is not None
     return write
 
 
-def run_in_thread(write: WriteBeside) -> None:
+def run_in_thread(write: BackgroundWrite) -> None:
     thread = Thread(target=write.run)
     thread.start()
     thread.join()
@@ -67,7 +67,7 @@ def test_nothing_is_in_the_log_before_its_write_has_ended(box: Any) -> None:
     assert (box.log.log_end_offset, box.values()) == (1, {0: b"first"})
     box.log.end_write(write)
     assert (box.log.log_end_offset, box.values()) == (2, {0: b"first", 1: LARGE})
-    assert (box.log.messages_in, box.log.writes.size) == (2, 0)
+    assert box.log.writes.size == 0
     box.log = box.reopen_clean()
     assert box.values() == {0: b"first", 1: LARGE}
 
@@ -172,7 +172,7 @@ def test_what_has_ended_takes_nothing_along_of_what_is_staged_behind_it(
 
 
 def test_transactions_begin_and_end_with_the_write_that_holds_them(box: Any) -> None:
-    def of(producer: int) -> WriteBeside:
+    def of(producer: int) -> BackgroundWrite:
         data = build_batch(
             [Record(0, 1_000, None, LARGE)],
             producer_id=producer,
@@ -262,9 +262,9 @@ def test_any_order_of_steps_leaves_what_was_not_refused(steps: list[str]) -> Non
     with LogBox.home() as home, pytest.MonkeyPatch.context() as patch:
         box, disk = LogBox(Path(home)), Disk(patch)
         kept: list[bytes] = []
-        begun: list[tuple[WriteBeside, list[bytes]]] = []
+        begun: list[tuple[BackgroundWrite, list[bytes]]] = []
         staged: list[bytes] = []
-        not_run: list[WriteBeside] = []
+        not_run: list[BackgroundWrite] = []
         number = 0
 
         def ended(up_to: int, error: bool) -> None:

@@ -1,13 +1,13 @@
-"""A write of staged batches that another thread may do while the loop goes on staging.
+"""A write of staged batches that runs in a worker thread while the loop stages the next ones.
 
-States: begun (`Log.begin_write`), run (in any thread), ended (`Log.end_write`, in the loop's). Only
-its end changes what the log says of itself, so until then nobody reads what is being written, and
-nothing of it is acknowledged.
+States: begun (`Log.begin_write`, loop), run (any thread), ended (`Log.end_write`, loop). Only the
+end changes the log's offsets: until then nobody reads what is being written, and nothing of it is
+acknowledged.
 
-Invariants: a log's writes lie one behind the other at its end and end in that order, in whichever
-order they are run; what is staged meanwhile comes behind them. If one fails, so does everything
-behind it. Who changes the log otherwise ends them before, waiting if need be. After a crash what
-lies behind a write that was not done is cut off by recovery, and was not acknowledged.
+Invariants: the writes of a log follow each other at its end and are ended in that order, in
+whatever order they run; what is staged meanwhile comes after them. If one fails, all after it fail.
+Before the log is changed in any other way, all of them are ended, waiting if necessary. After a
+crash recovery cuts off what follows an unfinished write; none of it was acknowledged.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from penstock.log.segment import LogSegment
 from penstock.log.staging import StagedAppends
 
 
-class WriteBeside:
-    """One of them. `ended` once it is in the log, or `failure` says why it is not."""
+class BackgroundWrite:
+    """One write. `ended` is set when it is in the log, or when `failure` says why it is not."""
 
     __slots__ = (
         "_done",
@@ -44,7 +44,7 @@ class WriteBeside:
     ) -> None:
         self.staged = staged
         self.mark = mark
-        """How far what the producers' state has staged belongs to it and to writes before it."""
+        """The staged producer state that belongs to this write and to those before it."""
         self.ended = False
         self.failure: StorageError | None = None
         self._segment = segment
@@ -54,19 +54,19 @@ class WriteBeside:
         self._done.acquire()
 
     def run(self) -> None:
-        """Write; to be called once, in any thread."""
+        """Write to the file; called once, in any thread."""
         try:
             self._write.run()
         finally:
             self._done.release()
 
     def wait(self) -> None:
-        """Wait until it has been run."""
+        """Block until `run` has finished."""
         with self._done:
             return
 
     def take_up(self, index_interval: int) -> None:
-        """What was written is the segment's from now on; OSError when the disk has refused."""
+        """Make what was written part of the segment; OSError if the write failed."""
         self._segment.end_write(
             self._write, self.staged.batches, self._first_offset, index_interval
         )
@@ -76,15 +76,15 @@ class WriteBeside:
         self._segment.file.unpin()
 
 
-class WritesBeside:
-    """Those of a log that are begun and not ended."""
+class BackgroundWrites:
+    """The writes of a log that are begun and not ended."""
 
     __slots__ = ("_begun", "size")
 
     def __init__(self) -> None:
-        self._begun: deque[WriteBeside] = deque()
+        self._begun: deque[BackgroundWrite] = deque()
         self.size = 0
-        """Their bytes."""
+        """Their total size in bytes."""
 
     def __bool__(self) -> bool:
         return bool(self._begun)
@@ -95,22 +95,24 @@ class WritesBeside:
         staged: StagedAppends,
         log_end_offset: int,
         mark: tuple[int, int, int],
-    ) -> WriteBeside:
-        """One behind all others, in the same segment; OSError when that cannot be opened."""
+    ) -> BackgroundWrite:
+        """Begin a write after all others, in the same segment; OSError if its file cannot be
+        opened.
+        """
         first_offset = self._begun[-1].staged.end_offset if self._begun else log_end_offset
-        write = WriteBeside(segment, staged, segment.size + self.size, first_offset, mark)
+        write = BackgroundWrite(segment, staged, segment.size + self.size, first_offset, mark)
         self._begun.append(write)
         self.size += staged.size
         return write
 
-    def first(self) -> WriteBeside:
-        """The first one, once it has been run."""
+    def first(self) -> BackgroundWrite:
+        """The oldest write, when it has run."""
         write = self._begun[0]
         write.wait()
         return write
 
     def end_first(self) -> None:
-        """Its batches are in the log."""
+        """The batches of the oldest write are in the log."""
         write = self._begun.popleft()
         write.end(None)
         self.size -= write.staged.size
@@ -120,7 +122,7 @@ class WritesBeside:
             behind.mark = (mark[0] - undo, mark[1] - started, mark[2] - completed)
 
     def fail(self, failure: StorageError) -> None:
-        """Nothing of them is kept; when this returns, none writes any more."""
+        """Drop all of them; when this returns, no thread writes to the segment any more."""
         for write in self._begun:
             write.wait()
             write.end(failure)
