@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.spark.client_settings import client_of
+from penstock.kafka.connection import Connection, parse_addresses
+from penstock.kafka.errors import ClientError, ClusterError, SecurityError, SettingError
+from penstock.spark.client_settings import checked, spark_client
 from penstock.spark.cluster import Cluster
-from penstock.spark.connection import Connection, parse_addresses
-from penstock.spark.errors import ClusterError, SparkError
 from penstock.spark.fetch import Range
 from penstock.spark.options import source_options
 from penstock.spark.reading import read
-from penstock.spark.security import SecurityError
 from penstock.spark.sink import sink_options
 from penstock.spark.writer import Work, commit_all
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -218,7 +217,7 @@ def plans_shown(spark: SparkSession) -> list[str]:
     return [ran.apply(n).physicalPlanDescription() for n in range(ran.size())]
 
 
-def error_of(options: Options, topic: str, kind: type[SparkError] = SecurityError) -> str:
+def error_of(options: Options, topic: str, kind: type[ClientError] = SecurityError) -> str:
     """What source and sink say of options that do not work."""
     patience = {"kafka.default.api.timeout.ms": "500", "kafka.delivery.timeout.ms": "500"}
     with pytest.raises(kind) as reading:
@@ -276,7 +275,7 @@ def test_the_wrong_password_of_a_key(secured: SecuredKafka, topic: str) -> None:
     said = error_of(
         certificate_in_a_file(secured) | {"kafka.ssl.key.password": "wrong-password"},
         topic,
-        SparkError,
+        SettingError,
     )
     assert "option kafka.ssl.keystore.location" in said
     assert "kafka.ssl.key.password" in said
@@ -300,7 +299,9 @@ def test_a_session_is_renewed_before_the_broker_ends_it(secured: SecuredKafka) -
         "kafka.sasl.password": PLAIN_PASSWORD,
     }
     kafka = {name.removeprefix("kafka."): value for name, value in options.items()}
-    connection = Connection(parse_addresses(kafka["bootstrap.servers"])[0], client_of(kafka))
+    connection = Connection(
+        parse_addresses(kafka["bootstrap.servers"])[0], spark_client(checked(kafka))
+    )
     until = time.monotonic() + SESSION_MS / 1000 * 1.3
     while time.monotonic() < until:
         assert connection.call(MetadataRequest(topics=[]), MetadataResponse, 9).brokers

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from penstock.kafka.brokers import Brokers
+from penstock.kafka.connection import Connection
 from penstock.spark import writer
-from penstock.spark.brokers import Brokers
-from penstock.spark.connection import Connection
 from penstock.spark.errors import SparkError
 from penstock.spark.producer import Fenced
 from penstock.spark.sink import SinkOptions

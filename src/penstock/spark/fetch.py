@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 import pyarrow as pa
 
 from penstock.base.errors import CorruptRecord, ErrorCode
-from penstock.spark.connection import (
+from penstock.kafka.connection import (
     Address,
     Client,
     Connection,
@@ -32,7 +32,8 @@ from penstock.spark.connection import (
     parse_addresses,
     take,
 )
-from penstock.spark.errors import ClusterError, DataLossError, SparkError
+from penstock.kafka.errors import ClusterError
+from penstock.spark.errors import DataLossError, SparkError
 from penstock.spark.options import FETCH_BYTES_MAX, FETCH_WAIT_MS
 from penstock.spark.records import Aborted, Place, chunks_of, offset_after, to_arrow
 from penstock.wire.messages.fetch import (

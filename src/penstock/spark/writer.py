@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from penstock.spark.brokers import Brokers
+from penstock.kafka.brokers import Brokers
 from penstock.spark.encoding import Rows, cut, encode_headers, payload_bytes
 from penstock.spark.errors import SparkError
 from penstock.spark.partitioning import choose
