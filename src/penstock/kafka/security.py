@@ -45,6 +45,14 @@ _CHAIN: Final = (
     "ssl.certificate.pem",
 )
 _KEY: Final = ("ssl.keystore.key", "ssl.key.location", "ssl.key.pem")
+RIVALS: Final[dict[str, tuple[str, ...]]] = {
+    **{name: group for group in (_TRUST, _CHAIN, _KEY) for name in group},
+    "ssl.keystore.location": (*_CHAIN, *_KEY),
+    "sasl.jaas.config": ("sasl.username", "sasl.password"),
+    "sasl.username": ("sasl.jaas.config",),
+    "sasl.password": ("sasl.jaas.config",),
+}
+"""Settings that say the same as another one: given later, it stands for them."""
 _WAYS_OUT: Final = {
     "truststore": "keytool -exportcert -rfc -alias CA -keystore {} > ca.pem",
     "keystore": "openssl pkcs12 -in {} -out client.pem (before it, for a store that is JKS:"
@@ -65,9 +73,18 @@ class Pem:
         if self.location is not None:
             return self.location
         made = until.enter_context(tempfile.NamedTemporaryFile("w", suffix=".pem"))  # noqa: SIM115
-        made.write(_with_lines(self.text or ""))
+        made.write(self.in_lines())
         made.flush()
         return made.name
+
+    def in_lines(self) -> str:
+        """The text; what was given in one line, as settings are, in the lines that PEM wants."""
+        text = self.text or ""
+        if "\n" in text.strip():
+            return text
+        blocks = re.findall(r"(-----BEGIN [^-]+-----)([^-]*)(-----END [^-]+-----)", text)
+        lines = [line for begin, body, end in blocks for line in (begin, *body.split(), end)]
+        return "\n".join([*lines, ""])
 
     def refused(self, error: Exception, spelling: Spelling) -> SettingError:
         what = f" {self.location}" if self.location is not None else ""
@@ -162,10 +179,10 @@ class _SaslReader(_Reader):
         jaas, username, password = (
             self.kafka.get(name) for name in ("sasl.jaas.config", "sasl.username", "sasl.password")
         )
-        if jaas is not None and username is not None:
+        if jaas is not None and (username is not None or password is not None):
             raise SettingError(
                 f"give one of the {self.spelling.noun}s {self.named('sasl.jaas.config')} and"
-                f" {self.named('sasl.username')}"
+                f" {self.named('sasl.username')}: they say the same"
             )
         if jaas is not None:
             return self._of_jaas(mechanism, jaas)
@@ -281,15 +298,6 @@ class _TlsReader(_Reader):
                 "ssl.enabled.protocols", f"has {wrong[0]!r}; there are {' and '.join(TLS_VERSIONS)}"
             )
         return found
-
-
-def _with_lines(text: str) -> str:
-    """PEM that was given in one line, as settings are: its base64 in lines again."""
-    if "\n" in text.strip():
-        return text
-    blocks = re.findall(r"(-----BEGIN [^-]+-----)([^-]*)(-----END [^-]+-----)", text)
-    lines = [line for begin, body, end in blocks for line in (begin, *body.split(), end)]
-    return "\n".join([*lines, ""])
 
 
 @functools.lru_cache(maxsize=CONTEXTS_MAX)

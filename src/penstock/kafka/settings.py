@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -130,7 +130,7 @@ class Vocabulary:
     """The settings that one kind of client knows, above those of every connection."""
 
     spelling: Spelling
-    followed: Mapping[str, str]
+    followed: Collection[str]
     unused: Mapping[str, str]
     refused: Mapping[str, str]
     page: str
@@ -139,12 +139,14 @@ class Vocabulary:
     def checked(self, given: Mapping[str, str]) -> Settings:
         """The settings by Java's names; one that is unknown or refused is an error."""
         found: dict[str, str] = {}
+        given_as: dict[str, str] = {}
         for name, value in given.items():
             self.check_name(name)
             true_name = ALIASES.get(name, name)
+            other = given_as.setdefault(true_name, name)
             if found.setdefault(true_name, value) != value:
                 raise SettingError(
-                    f"{self.spelling.full(name)} and {self.spelling.name(true_name)} are two names"
+                    f"{self.spelling.full(other)} and {self.spelling.name(name)} are two names"
                     " for one setting, and have different values: give one of them"
                 )
         return Settings(found, self.spelling)
