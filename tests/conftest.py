@@ -54,6 +54,7 @@ SHARED_JVM_FILES = (
     "test_referee.py",
     "test_referee_transactions.py",
     "test_referee_transactions_shown.py",
+    "test_secured.py",
     "test_transaction_codes.py",
     "test_transactions_java.py",
     "test_transactions_load.py",

@@ -21,15 +21,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
-from penstock.kafka.connection import (
-    Address,
-    Client,
-    Connection,
-    failed,
-    give_back,
-    parse_addresses,
-    take,
-)
+from penstock.kafka.client import Address, Client, failed
+from penstock.kafka.connection import Connection, give_back, take
 from penstock.kafka.errors import ClusterError
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.messages.metadata import (
@@ -91,11 +84,13 @@ class Patience:
 class Brokers:
     """A cluster's brokers, by address."""
 
-    def __init__(self, bootstrap: str, settle_s: float, client: Client | None = None) -> None:
+    def __init__(
+        self, bootstrap: Iterable[Address], settle_s: float, client: Client | None = None
+    ) -> None:
         self.settle_s = settle_s
         self.known: tuple[Address, ...] = ()
         """The brokers that were there when a topic was last asked for."""
-        self._bootstrap = parse_addresses(bootstrap)
+        self._bootstrap = tuple(bootstrap)
         self._client = client or Client()
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
@@ -175,7 +170,7 @@ class Brokers:
         patience = Patience(self.settle_s)
         why = ""
         while True:
-            address = self._coordinator(kind, key)
+            address = self.coordinator(kind, key)
             try:
                 got = self.ask(address, request, answer, version)
             except OSError as e:
@@ -193,7 +188,8 @@ class Brokers:
                     " at the broker's log and start again"
                 )
 
-    def _coordinator(self, kind: int, key: str) -> Address:
+    def coordinator(self, kind: int, key: str) -> Address:
+        """Where a group or a transactional id is coordinated; that may take a moment to be."""
         if (known := self._coordinators.get((kind, key))) is not None:
             return known
         patience = Patience(self.settle_s)

@@ -21,13 +21,13 @@ import socket
 import ssl
 import struct
 import time
-from dataclasses import dataclass
-from typing import Final, NoReturn, TypeAlias, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from penstock.base.errors import ErrorCode, InvariantBroken
+from penstock.kafka.client import Address, Client, place
 from penstock.kafka.errors import SecurityError
 from penstock.kafka.sasl import Refused, Sasl
-from penstock.kafka.security import PLAIN_SECURITY, Security, context_of, tls_error
+from penstock.kafka.security import Security, context_of, tls_error
 from penstock.wire.apis import ApiKey, request_header_version, response_header_version
 from penstock.wire.messages.header import RequestHeader, ResponseHeader
 from penstock.wire.messages.sasl_authenticate import (
@@ -37,7 +37,6 @@ from penstock.wire.messages.sasl_authenticate import (
 from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.wire.schema import Message
 
-CLIENT_ID: Final = "penstock"
 ANSWER_BYTES_MAX: Final = 1 << 30
 IDLE_CONNECTIONS_MAX: Final = 8
 SASL_HANDSHAKE_VERSION: Final = 1
@@ -49,21 +48,6 @@ _TLS_ALERT: Final = b"\x15\x03"
 _PASSING_TLS: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _LENGTH = struct.Struct(">i")
 _R = TypeVar("_R", bound=Message)
-Address: TypeAlias = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class Client:
-    """How connections are made; those of equal clients may be used in place of each other."""
-
-    client_id: str = CLIENT_ID
-    security: Security = PLAIN_SECURITY
-    connect_s: float = 10.0
-    answer_s: float = 30.0
-    idle_s: float = 540.0
-    receive_buffer_bytes: int = -1
-    send_buffer_bytes: int = -1
-    """-1 leaves a buffer's size to the kernel."""
 
 
 class Connection:
@@ -94,6 +78,11 @@ class Connection:
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    @property
+    def family(self) -> int:
+        """The address family by which the broker was reached."""
+        return int(self._socket.family)
+
     def wait_at_most(self, timeout_s: float) -> None:
         """How long each wait may take from now on."""
         self._socket.settimeout(timeout_s)
@@ -110,8 +99,6 @@ class Connection:
         return self.receive(answer, version)
 
     def send(self, request: Message, version: int) -> None:
-        if not self.under_way and time.monotonic() > self._renew_at_s:
-            self._authenticate()
         key = _api_key(type(request))
         header = RequestHeader(
             request_api_key=key,
@@ -120,14 +107,28 @@ class Connection:
             client_id=self.client.client_id,
         )
         body = header.encode(request_header_version(key, version)) + request.encode(version)
+        self.send_frame(_LENGTH.pack(len(body)) + body)
+
+    def send_frame(self, frame: bytes | bytearray) -> None:
+        """Send a request that is encoded, with its length."""
+        if not self.under_way and time.monotonic() > self._renew_at_s:
+            self._authenticate()
         try:
-            self._socket.sendall(_LENGTH.pack(len(body)) + body)
+            self._socket.sendall(frame)
         except (ssl.SSLError, ConnectionError) as e:
             raise self._broken(e) from None
         self.under_way += 1
 
     def receive(self, answer: type[_R], version: int) -> _R:
         """The answer to the oldest request under way. Its records are a view of what came in."""
+        payload = self.receive_frame()
+        _, pos = ResponseHeader.decode_from(
+            payload, 0, response_header_version(_api_key(answer), version)
+        )
+        return answer.decode_from(payload, pos, version)[0]
+
+    def receive_frame(self) -> memoryview:
+        """The answer to the oldest request under way as it came, without its length."""
         head = self._receive(_LENGTH.size)
         if not self._answered and bytes(head[:2]) == _TLS_ALERT:
             raise SecurityError(
@@ -140,10 +141,7 @@ class Connection:
         payload = self._receive(size)
         self.under_way -= 1
         self._answered = True
-        _, pos = ResponseHeader.decode_from(
-            payload, 0, response_header_version(_api_key(answer), version)
-        )
-        return answer.decode_from(payload, pos, version)[0]
+        return payload
 
     def _receive(self, count: int) -> memoryview:
         got = memoryview(bytearray(count))
@@ -258,16 +256,6 @@ def _said(where: str, error: ssl.SSLError, security: Security) -> Exception:
     return tls_error(where, error, security.spelling)
 
 
-def place(address: Address) -> str:
-    """An address as settings write it."""
-    return f"{address[0]}:{address[1]}"
-
-
-def failed(address: Address, error: OSError) -> str:
-    """Where and why, for a sentence."""
-    return f"{place(address)}: {error.strerror.lower() if error.strerror else error}"
-
-
 def _api_key(message: type[Message]) -> ApiKey:
     if message.API_KEY is None:
         raise InvariantBroken(f"{message.__name__} is no request or answer")
@@ -304,16 +292,3 @@ def give_back(connection: Connection) -> None:
     _idle[key] = connection, time.monotonic()
     while len(_idle) > IDLE_CONNECTIONS_MAX:
         _idle.pop(next(iter(_idle)))[0].close()
-
-
-def parse_addresses(bootstrap: str) -> list[Address]:
-    """The hosts and ports of `bootstrap.servers`; nothing else may stand in it."""
-    found = []
-    for part in filter(None, (p.strip() for p in bootstrap.split(","))):
-        host, _, port = part.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{part!r} is not HOST:PORT")
-        found.append((host.strip("[]"), int(port)))
-    if not found:
-        raise ValueError("it names no server")
-    return found

@@ -6,9 +6,9 @@ setting's name is in capitals with `_` for the dots: `sasl.password` is `PENSTOC
 A file whose name ends with `.toml` is TOML, any other is a properties file.
 
 Invariants: what is unknown or refused is an error that names the place, never the value. A setting
-that has no effect is refused where somebody typed it, and passed over in a file, which several
-tools may share. A setting replaces its rivals of the places below: a user name given by `-X` is not
-at odds with a `sasl.jaas.config` of the file.
+that has no effect is refused where somebody typed it, and passed over in the environment and in a
+file, which several tools may share. A setting replaces its rivals of the places below: a user name
+given by `-X` is not at odds with a `sasl.jaas.config` of the file.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def gather(
     """All that was given, checked."""
     file = file or environment.get(FILE_VARIABLE) or None
     typed = _checked(vocabulary, "-X", _of_pairs(pairs), is_typed=True)
-    variables = _checked(vocabulary, "environment", _of_environment(environment), is_typed=True)
+    variables = _checked(vocabulary, "environment", _of_environment(environment), is_typed=False)
     filed = {} if file is None else _checked(vocabulary, file, _of_file(file), is_typed=False)
-    return Settings(_above(typed, _above(variables, filed)), vocabulary.spelling)
+    return Settings(above(typed, above(variables, filed)), vocabulary.spelling)
 
 
 def _checked(
@@ -58,7 +58,8 @@ def _checked(
         raise SettingError(f"{place}: {e}") from None
 
 
-def _above(upper: Mapping[str, str], lower: Mapping[str, str]) -> dict[str, str]:
+def above(upper: Mapping[str, str], lower: Mapping[str, str]) -> dict[str, str]:
+    """`lower` with what `upper` has instead; both by Java's names."""
     gone = {rival for name in upper for rival in RIVALS.get(name, ())}
     return {**{name: value for name, value in lower.items() if name not in gone}, **upper}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.kafka.security import Pem, Security, Tls
-from penstock.kafka.settings import ALIASES, FOLLOWED, Settings, Vocabulary
+from penstock.kafka.settings import FOLLOWED, Settings, Vocabulary
 from penstock.kafka.spelling import PLAIN_SPELLING
 
 HANDED_ON: Final = frozenset(
@@ -107,7 +107,13 @@ VOCABULARY: Final = Vocabulary(
     PLAIN_SPELLING, HANDED_ON, WITHOUT_EFFECT, {}, "docs/cli.md and docs/kafka-options.md"
 )
 _BY_SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl.")
-_OWN_NAMES: Final = {java: own for own, java in ALIASES.items()}
+_OWN_NAMES: Final = {
+    "request.timeout.ms": "socket.timeout.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+}
+"""Where librdkafka does not take Java's name, or means something else by it."""
 
 
 def config_of(settings: Settings, security: Security) -> dict[str, str]:

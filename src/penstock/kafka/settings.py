@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.kafka.connection import Client, parse_addresses
+from penstock.kafka.client import Client, parse_addresses
 from penstock.kafka.errors import SettingError
 from penstock.kafka.security import security_of
 from penstock.kafka.spelling import PLAIN_SPELLING, Spelling

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.kafka.connection import Client
+from penstock.kafka.client import Client
 from penstock.kafka.settings import Settings, Vocabulary, bootstrap_of, client_of
 from penstock.kafka.spelling import Spelling
 

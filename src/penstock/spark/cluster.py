@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.base.errors import ErrorCode
 from penstock.kafka.brokers import GROUP, Brokers, Patience
-from penstock.kafka.connection import Address, failed, place
+from penstock.kafka.client import Address, failed, parse_addresses, place
 from penstock.kafka.errors import ClusterError
 from penstock.spark.offsets import EARLIEST, LATEST, Offsets, Partition
 from penstock.spark.options import SourceOptions
@@ -58,7 +58,9 @@ class Cluster:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._brokers = Brokers(options.bootstrap, options.answer_s_max, options.client)
+        self._brokers = Brokers(
+            parse_addresses(options.bootstrap), options.answer_s_max, options.client
+        )
         self._leaders: dict[Partition, Address | None] = {}
 
     @property

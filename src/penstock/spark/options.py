@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.kafka.connection import Client
+from penstock.kafka.client import Client
 from penstock.kafka.settings import BOOTSTRAP, Settings
 from penstock.spark.client_settings import checked, spark_client
 from penstock.spark.errors import OptionError

@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.kafka.brokers import ROWS, Brokers, Patience
-from penstock.kafka.connection import Address, Connection
+from penstock.kafka.client import Address
+from penstock.kafka.connection import Connection
 from penstock.kafka.errors import ClusterError
 from penstock.spark.encoding import Rows, Stamp, encode, payload_bytes
 from penstock.spark.errors import SparkError

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from penstock.kafka.connection import Client
+from penstock.kafka.client import Client
 from penstock.kafka.settings import BOOTSTRAP, Settings
 from penstock.spark.client_settings import spark_client
 from penstock.spark.errors import OptionError, SparkError

@@ -12,7 +12,8 @@ from contextlib import closing
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.kafka.connection import Address, Client, Connection, give_back, take
+from penstock.kafka.client import Address, Client
+from penstock.kafka.connection import Connection, give_back, take
 from penstock.kafka.errors import SecurityError
 from penstock.kafka.sasl import Sasl
 from penstock.kafka.security import Security

@@ -97,7 +97,6 @@ def test_what_says_the_same_is_replaced(tmp_path: Path) -> None:
         ([], {"PENSTOCK_X_SASL_PASWORD": "x"}, "environment: unknown setting sasl.pasword (did"),
         (["sasl.kerberos.service.name=x"], {}, "Kerberos cannot be had here; use Kafka's own"),
         (["acks=1"], {}, "-X: acks would have no effect: the command's own options say it"),
-        ([], {"PENSTOCK_X_GROUP_ID": "x"}, "group.id would have no effect"),
         ([f"sasl.password:{SECRET}"], {}, "-X sasl.password... is not a setting: write -X key=v"),
         ([f"={SECRET}"], {}, "is not a setting: write -X key=value"),
         (["client.id=a", "client.id=b"], {}, "-X client.id is given twice"),
@@ -119,7 +118,7 @@ def test_what_is_refused_names_the_place_and_no_value(
 
 def test_a_file_may_hold_what_other_tools_need(tmp_path: Path) -> None:
     file = properties(tmp_path, "group.id=g\nkey.serializer=x.Y\nclient.id=c\n")
-    assert values([], file) == {"client.id": "c"}
+    assert values([], file, {"PENSTOCK_X_GROUP_ID": "g"}) == {"client.id": "c"}
     with pytest.raises(SettingError, match=r"client\.properties: unknown setting cleint\.id"):
         values([], properties(tmp_path, "cleint.id=c\n"))
 
