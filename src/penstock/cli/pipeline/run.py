@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ from penstock.cli.pipeline.view import view_for
 from penstock.cli.values import parse_pairs
 from penstock.kafka import settings
 from penstock.kafka.given import above, gather
-from penstock.spark.client_settings import VOCABULARY
+from penstock.spark.client_settings import SPELLING, VOCABULARY
 from penstock.spark.pipeline.errors import BusyError, PipelineError
 from penstock.spark.pipeline.job import Job
 from penstock.spark.pipeline.project import READY_FOLDER, Project, find
@@ -25,6 +26,9 @@ from penstock.spark.pipeline.settings import KAFKA, arguments, with_checkpoint
 from penstock.spark.pipeline.signature import signature_of
 from penstock.spark.pipeline.state import Folder
 from penstock.spark.pipeline.supervise import Supervisor
+
+_VOCABULARY = replace(VOCABULARY, spelling=replace(SPELLING, noun="setting", prefix=""))
+"""Where -X, the environment and its file give settings, their names have no prefix."""
 
 
 def run(
@@ -90,7 +94,7 @@ def _given(project: Project, options: RunOptions) -> dict[str, str]:
     """
     takes_kafka = project.is_declarative or signature_of(project.file).takes_kafka
     environment = os.environ if takes_kafka else {}
-    return gather(VOCABULARY, options.xs, options.config_file, environment).values
+    return gather(_VOCABULARY, options.xs, options.config_file, environment).values
 
 
 def _kafka_of(given: Mapping[str, str]) -> dict[str, str]:

@@ -204,3 +204,11 @@ def test_the_environment_is_not_for_a_pipeline_without_kafka(
     assert run_verb.settings_of(find("bare"), RunOptions()) == {
         "kafka.bootstrap.servers": "localhost:9092"
     }
+
+
+def test_a_misspelt_setting_of_the_client(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ["pipeline", "copy-all", "--topic", "t", "-X", "sasl.pasword=secret"]
+    assert run(typed) == EXIT_USAGE
+    said = capsys.readouterr().err
+    assert "-X: unknown setting sasl.pasword (did you mean sasl.password?)" in said
+    assert "secret" not in said
