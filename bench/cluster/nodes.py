@@ -20,7 +20,7 @@ from tests.support.cluster import Cluster
 from tests.support.cluster_nodes import ClusterNode
 from tests.support.waiting import CALL_SECONDS_MAX
 
-from .writers import Address
+from penstock.kafka.client import Address
 
 NODES = 3
 

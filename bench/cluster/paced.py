@@ -25,8 +25,9 @@ from penstock.cli.bench.requests import (
     produce_frame,
 )
 from penstock.cli.bench.sockets import FrameSocket
+from penstock.kafka.client import Address
 
-from .writers import ACKS_ALL, MESSAGE_BYTES, NS, Address
+from .writers import ACKS_ALL, MESSAGE_BYTES, NS
 
 T = TypeVar("T")
 

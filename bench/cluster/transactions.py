@@ -26,7 +26,8 @@ from tests.support.cluster import Cluster
 from penstock.base.errors import ErrorCode
 from penstock.cli.bench.report import percentiles
 from penstock.cli.bench.requests import batch_of
-from penstock.cli.connection import TRANSACTION, Connection
+from penstock.kafka.brokers import TRANSACTION
+from penstock.kafka.connection import Connection
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.messages.init_producer_id import (
@@ -41,7 +42,7 @@ from penstock.wire.messages.produce import (
 )
 
 from .nodes import Options, address, cpu_seconds, place_topic, prefixed, running
-from .writers import ACKS_ALL, ANSWER_S_MAX, MESSAGE_BYTES, QUIET, TRY_AGAIN_S
+from .writers import ACKS_ALL, ANSWER_S_MAX, CLIENT, MESSAGE_BYTES, QUIET, TRY_AGAIN_S
 
 TOPIC = "transactions"
 REPLICAS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
@@ -126,9 +127,7 @@ class RawClient:
 
     def __init__(self, cluster: Cluster, transactional_id: str | None) -> None:
         self._transactional_id = transactional_id
-        self._leaders = [
-            Connection(address(cluster, replicas[0]), ANSWER_S_MAX) for replicas in REPLICAS
-        ]
+        self._leaders = [Connection(address(cluster, replicas[0]), CLIENT) for replicas in REPLICAS]
         self._coordinator = self._find_coordinator()
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=60_000
@@ -152,7 +151,7 @@ class RawClient:
             lambda: self._leaders[0].call(request, FindCoordinatorResponse, FIND_VERSION),
             lambda answer: answer.error_code,
         )
-        return Connection((found.host, found.port), ANSWER_S_MAX)
+        return Connection((found.host, found.port), CLIENT)
 
     def write(self) -> None:
         partition = self._turn = (self._turn + 1) % len(REPLICAS)

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Producer
 
 from penstock.cli.bench.requests import PRODUCE_VERSION, batch_of
-from penstock.cli.connection import Connection
+from penstock.kafka.client import Address, Client
+from penstock.kafka.connection import Connection
 from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -40,7 +41,7 @@ NS = 1_000_000_000
 QUIET = {"log_level": 2}
 """A node that is killed is no news."""
 
-Address = tuple[str, int]
+CLIENT = Client("bench", connect_s=ANSWER_S_MAX, answer_s=ANSWER_S_MAX)
 
 
 class Ack(NamedTuple):
@@ -176,12 +177,12 @@ class RawWriter(Writer):
         """A connection to the leader, as the first node that answers knows it."""
         topics = [MetadataRequestTopic(name=self.topic)]
         for address in self._addresses:
-            with suppress(OSError), Connection(address, ANSWER_S_MAX) as asked:
+            with suppress(OSError), Connection(address, CLIENT) as asked:
                 request = MetadataRequest(topics=topics)
                 answer = asked.call(request, MetadataResponse, METADATA_VERSION)
                 brokers = {broker.node_id: broker for broker in answer.brokers}
                 for found in answer.topics[0].partitions:
                     leader = brokers.get(found.leader_id)
                     if found.partition_index == partition and leader is not None:
-                        return Connection((leader.host, leader.port), ANSWER_S_MAX)
+                        return Connection((leader.host, leader.port), CLIENT)
         return None

@@ -6,13 +6,14 @@ the node took to make it, and is done only where its contents are wanted.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
 from penstock.cli.bench.requests import batch_of, check_produce_response, frame, produce_frame
+from penstock.kafka.client import Address, Client, why
+from penstock.kafka.connection import Connection
 from penstock.wire.apis import ApiKey, response_header_version
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
@@ -26,8 +27,6 @@ from penstock.wire.messages.metadata import (
     MetadataResponse,
 )
 from penstock.wire.schema import Message
-
-Address = tuple[str, int]
 
 ANSWER_S_MAX = 300.0
 CREATE_VERSION = 7
@@ -45,7 +44,7 @@ class ScaleError(Exception):
 class Answer(NamedTuple):
     """An answer without its length, and the seconds from the first byte sent to its last."""
 
-    data: bytes
+    data: memoryview
     seconds: float
 
 
@@ -53,30 +52,26 @@ class Caller:
     """One connection to one node."""
 
     def __init__(self, address: Address, seconds: float = ANSWER_S_MAX) -> None:
-        self._socket = socket.create_connection(address, timeout=seconds)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client = Client("scale", connect_s=seconds, answer_s=seconds)
+        self._connection = Connection(address, client)
 
     def __enter__(self) -> Caller:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self._connection.close()
 
     def send(self, request: bytes | bytearray) -> Answer:
         """The answer to a request that is ready to be sent."""
         began = time.perf_counter()
-        self._socket.sendall(request)
-        data = self._receive(int.from_bytes(self._receive(4), "big"))
+        try:
+            self._connection.send_frame(request)
+            data = self._connection.receive_frame()
+        except ConnectionError as e:
+            raise ScaleError(
+                f"the node has closed the connection ({why(e)}): look at its log"
+            ) from e
         return Answer(data, time.perf_counter() - began)
-
-    def _receive(self, count: int) -> bytes:
-        got = bytearray()
-        while len(got) < count:
-            part = self._socket.recv(min(count - len(got), 1 << 20))
-            if not part:
-                raise ScaleError("the node has closed the connection: look at its log")
-            got += part
-        return bytes(got)
 
     # Topics
 

@@ -16,7 +16,9 @@ from typing import Protocol
 
 from tests.support.node import NodeProcess
 
-from .calls import Address, ScaleError
+from penstock.kafka.client import Address
+
+from .calls import ScaleError
 
 START_S_MAX = 600.0
 STOP_S_MAX = 600.0

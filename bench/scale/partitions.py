@@ -15,8 +15,8 @@ from typing import Any
 from tests.support.node import NodeProcess
 
 from penstock.cli.bench.raw_groups import Coordinator, classic_rebalance, consumer_join
-from penstock.cli.connection import find_coordinator
-from penstock.cli.kafka import Cluster as Bootstrap
+from penstock.kafka.brokers import GROUP, Brokers
+from penstock.kafka.client import Client
 
 from .calls import ANSWER_S_MAX, Caller, topic_names
 from .nodes import address, busy_cores, metric, rss_mb, single_node, start, stop, until
@@ -111,8 +111,10 @@ def one_topic(root: Path, partitions: int, _seconds: float) -> dict[str, Any]:
             caller.publish_each([name], range(partitions))
             found["first_message_ms_each"] = _ms_each(time.perf_counter() - began, partitions)
         prefix = f"scale-{os.getpid()}"
-        where = find_coordinator(Bootstrap(node.bootstrap, ANSWER_S_MAX), prefix, "find the group")
-        coordinator = Coordinator(where, ANSWER_S_MAX, name, partitions)
+        client = Client("scale", answer_s=ANSWER_S_MAX)
+        with Brokers([address(node)], ANSWER_S_MAX, client) as brokers:
+            where = brokers.coordinator(GROUP, prefix)
+        coordinator = Coordinator(where, client, name, partitions)
         found |= classic_rebalance(coordinator, f"{prefix}-classic", MEMBERS)
         found |= consumer_join(coordinator, f"{prefix}-consumer", MEMBERS)
         found["rss_mb"] = rss_mb(node)

@@ -11,7 +11,8 @@ from typing import Self
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from penstock.spark.connection import Client, Connection, parse_addresses
+from penstock.kafka.client import Client, parse_addresses
+from penstock.kafka.connection import Connection
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

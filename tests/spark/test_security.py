@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.spark.client_settings import client_of
+from penstock.kafka.client import parse_addresses
+from penstock.kafka.connection import Connection
+from penstock.kafka.errors import ClientError, ClusterError, SecurityError, SettingError
+from penstock.spark.client_settings import checked, spark_client
 from penstock.spark.cluster import Cluster
-from penstock.spark.connection import Connection, parse_addresses
-from penstock.spark.errors import ClusterError, SparkError
 from penstock.spark.fetch import Range
 from penstock.spark.options import source_options
 from penstock.spark.reading import read
-from penstock.spark.security import SecurityError
 from penstock.spark.sink import sink_options
 from penstock.spark.writer import Work, commit_all
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+from support import secured as secured_ways
 from support.helpers import TopicMaker
 from support.secured import (
     KEY_PASSWORD,
@@ -36,7 +37,6 @@ from support.secured import (
     Certificates,
     SecuredKafka,
     cannot_run,
-    jaas,
 )
 from support.spark_sink import chunk, run_task
 from support.spark_source import run_to_end
@@ -68,28 +68,20 @@ def topic(secured: SecuredKafka) -> str:
     return TopicMaker(secured, lambda: f"t{next(_numbers)}")()
 
 
+def options_of(settings: dict[str, str]) -> Options:
+    return {f"kafka.{name}": value for name, value in settings.items()}
+
+
 def scram_tls(broker: SecuredKafka) -> Options:
-    """Java's names."""
-    return {
-        "kafka.bootstrap.servers": broker.at("SASL_SSL"),
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "SCRAM-SHA-512",
-        "kafka.sasl.jaas.config": jaas("scram", USER, PASSWORD),
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.location": str(broker.certificates.authority),
-    }
+    return options_of(secured_ways.scram_tls(broker))
 
 
 def plain_tls(broker: SecuredKafka) -> Options:
-    """librdkafka's names."""
-    return {
-        "kafka.bootstrap.servers": broker.at("SASL_SSL"),
-        "kafka.security.protocol": "sasl_ssl",
-        "kafka.sasl.mechanisms": "PLAIN",
-        "kafka.sasl.username": PLAIN_USER,
-        "kafka.sasl.password": PLAIN_PASSWORD,
-        "kafka.ssl.ca.location": str(broker.certificates.authority),
-    }
+    return options_of(secured_ways.plain_tls(broker))
+
+
+def certificate_in_a_file(broker: SecuredKafka) -> Options:
+    return options_of(secured_ways.certificate_in_a_file(broker))
 
 
 def scram_alone(broker: SecuredKafka) -> Options:
@@ -99,18 +91,6 @@ def scram_alone(broker: SecuredKafka) -> Options:
         "kafka.sasl.mechanism": "SCRAM-SHA-256",
         "kafka.sasl.username": USER,
         "kafka.sasl.password": PASSWORD,
-    }
-
-
-def certificate_in_a_file(broker: SecuredKafka) -> Options:
-    return {
-        "kafka.bootstrap.servers": broker.at("SSL"),
-        "kafka.security.protocol": "SSL",
-        "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.location": str(broker.certificates.authority),
-        "kafka.ssl.keystore.type": "PEM",
-        "kafka.ssl.keystore.location": str(broker.certificates.client),
-        "kafka.ssl.key.password": KEY_PASSWORD,
     }
 
 
@@ -218,7 +198,7 @@ def plans_shown(spark: SparkSession) -> list[str]:
     return [ran.apply(n).physicalPlanDescription() for n in range(ran.size())]
 
 
-def error_of(options: Options, topic: str, kind: type[SparkError] = SecurityError) -> str:
+def error_of(options: Options, topic: str, kind: type[ClientError] = SecurityError) -> str:
     """What source and sink say of options that do not work."""
     patience = {"kafka.default.api.timeout.ms": "500", "kafka.delivery.timeout.ms": "500"}
     with pytest.raises(kind) as reading:
@@ -276,7 +256,7 @@ def test_the_wrong_password_of_a_key(secured: SecuredKafka, topic: str) -> None:
     said = error_of(
         certificate_in_a_file(secured) | {"kafka.ssl.key.password": "wrong-password"},
         topic,
-        SparkError,
+        SettingError,
     )
     assert "option kafka.ssl.keystore.location" in said
     assert "kafka.ssl.key.password" in said
@@ -300,7 +280,9 @@ def test_a_session_is_renewed_before_the_broker_ends_it(secured: SecuredKafka) -
         "kafka.sasl.password": PLAIN_PASSWORD,
     }
     kafka = {name.removeprefix("kafka."): value for name, value in options.items()}
-    connection = Connection(parse_addresses(kafka["bootstrap.servers"])[0], client_of(kafka))
+    connection = Connection(
+        parse_addresses(kafka["bootstrap.servers"])[0], spark_client(checked(kafka))
+    )
     until = time.monotonic() + SESSION_MS / 1000 * 1.3
     while time.monotonic() < until:
         assert connection.call(MetadataRequest(topics=[]), MetadataResponse, 9).brokers

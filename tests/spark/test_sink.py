@@ -141,7 +141,7 @@ def test_rows_of_tasks_that_succeed_are_not_visible_when_another_fails(
         ("id as value", {}, "column 'value' is bigint, the sink wants string or binary"),
         ("'v' value, id as partition", {}, "column 'partition' is bigint, the sink wants int"),
         ("'v' value, 'h' headers", {}, "column 'headers' is string, the sink wants array<struct"),
-        ("'v' value", {"topic": ""}, "cannot write to topic ''"),
+        ("'v' value", {"topic": ""}, "cannot use topic ''"),
         ("'v' value", {"topic": "not-there"}, "'not-there': UNKNOWN_TOPIC_OR_PARTITION"),
         ("'v' value", {"topik": "t"}, "unknown option topik (did you mean topic?)"),
         ("'v' value", {"delivery": "twice"}, "option delivery must be exactly-once or"),

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from penstock.kafka.brokers import Brokers
+from penstock.kafka.client import parse_addresses
+from penstock.kafka.connection import Connection
 from penstock.spark import writer
-from penstock.spark.brokers import Brokers
-from penstock.spark.connection import Connection
 from penstock.spark.errors import SparkError
 from penstock.spark.producer import Fenced
 from penstock.spark.sink import SinkOptions
@@ -234,7 +235,7 @@ def test_the_marker_says_what_was_written(node: BrokerProcess, topic: TopicMaker
     options = options_for(node, topic=topic())
     handed = run_task(options, Work("marked", 7, 3), chunk([b"abc", None], key=[b"k", None]))
     name = options.transactional_id("marked", 3)
-    with Brokers(node.bootstrap, 20) as brokers:
+    with Brokers(parse_addresses(node.bootstrap), 20) as brokers:
         commit_all(options, [handed])
         assert read_marker(brokers, name) == (7, Written(rows=2, bytes=4))
 

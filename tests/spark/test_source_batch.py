@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from penstock.kafka.errors import ClusterError
 from penstock.spark import fetch
 from penstock.spark.cluster import Cluster
-from penstock.spark.errors import ClusterError, DataLossError
+from penstock.spark.errors import DataLossError
 from penstock.spark.fetch import Range, Reading, read_range
 from penstock.spark.options import source_options
 from support.helpers import TopicMaker, admin, produce_all, producer

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.kafka.client import Address, Client, parse_addresses
+from penstock.kafka.connection import Connection, take
 from penstock.spark import fetch
-from penstock.spark.connection import Address, Client, Connection, parse_addresses, take
 from penstock.spark.fetch import Range, Reading, read_range
 from support.cluster import Cluster
 from support.spark_source import fill_numbers

@@ -119,11 +119,11 @@ class SecuredKafka(KafkaProcess):
                 )
         return found
 
-    def add_user(self) -> None:
-        """Makes `USER` known to SCRAM."""
+    def add_user(self, name: str = USER, password: str = PASSWORD) -> None:
+        """Makes a user known to SCRAM."""
         wanted = [
             UserScramCredentialUpsertion(
-                USER, ScramCredentialInfo(kind, SCRAM_ROUNDS), PASSWORD.encode()
+                name, ScramCredentialInfo(kind, SCRAM_ROUNDS), password.encode()
             )
             for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         ]
@@ -140,3 +140,40 @@ def jaas(kind: str, username: str, password: str) -> str:
 
     module = f"{_PACKAGE}.{kind}.{kind.capitalize()}LoginModule"
     return f"{module} required username={quoted(username)} password={quoted(password)};"
+
+
+def scram_tls(broker: SecuredKafka) -> dict[str, str]:
+    """A user by SCRAM over TLS, in Java's words."""
+    return {
+        "bootstrap.servers": broker.at("SASL_SSL"),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": jaas("scram", USER, PASSWORD),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(broker.certificates.authority),
+    }
+
+
+def plain_tls(broker: SecuredKafka) -> dict[str, str]:
+    """A user by PLAIN over TLS, in librdkafka's words."""
+    return {
+        "bootstrap.servers": broker.at("SASL_SSL"),
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": PLAIN_USER,
+        "sasl.password": PLAIN_PASSWORD,
+        "ssl.ca.location": str(broker.certificates.authority),
+    }
+
+
+def certificate_in_a_file(broker: SecuredKafka) -> dict[str, str]:
+    """A client's certificate, in Java's words."""
+    return {
+        "bootstrap.servers": broker.at("SSL"),
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(broker.certificates.authority),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(broker.certificates.client),
+        "ssl.key.password": KEY_PASSWORD,
+    }

@@ -16,8 +16,16 @@ import typer
 
 from penstock import __version__
 from penstock.base.build import is_compiled
-from penstock.cli.errors import EXIT_INTERRUPTED, EXIT_USAGE, CliError, abandon_stdout, fail
+from penstock.cli.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    CliError,
+    abandon_stdout,
+    fail,
+)
 from penstock.cli.lazy import LazyGroup, Verb
+from penstock.kafka.errors import ClientError, SettingError
 
 _SUGGESTION = re.compile(r"\.? (?:Did you mean |\(Possible options: )([^?)]*)[?)]+")
 """typer's two ways to suggest what was meant, which become one."""
@@ -99,6 +107,10 @@ def run(argv: list[str]) -> int:
         return result if isinstance(result, int) else 0
     except CliError as e:
         return fail(e.sentence, e.exit_code)
+    except SettingError as e:
+        return fail(str(e), EXIT_USAGE)
+    except ClientError as e:
+        return fail(str(e), EXIT_FAILED)
     except typer.TyperException as e:
         return _usage(e)
     except (BrokenPipeError, SystemExit):  # typer leaves by SystemExit when it sees the closed pipe

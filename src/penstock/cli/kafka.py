@@ -1,20 +1,22 @@
 """The Kafka client of the command line (confluent-kafka), and its errors as sentences.
 
-Everything here works against any Kafka cluster. Each wait is bounded by `--timeout`;
-librdkafka's own log lines never reach the terminal. This module imports confluent-kafka: only
-modules of commands may import it, never one that lists them.
+Everything here works against any Kafka cluster, secured or not: a connection that speaks the
+protocol itself is opened first, since it says at once what librdkafka would try again and again
+(nobody listens, TLS, a wrong password). Each wait is bounded by `--timeout`; librdkafka's own log
+lines never reach the terminal. This module imports confluent-kafka: only modules of commands may
+import it, never one that lists them.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported there without saying so
     AdminClient,
     AlterConfigOpType,
@@ -29,7 +31,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
     TopicMetadata,
 )
 
+from penstock.cli.access import Access
 from penstock.cli.errors import CliError, did_you_mean, usage_error
+from penstock.kafka.brokers import Brokers
+from penstock.kafka.client import Address, why
+from penstock.kafka.connection import Connection
+from penstock.kafka.errors import ClusterError, SecurityError
+from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 __all__ = [
     "AdminClient",
@@ -43,12 +51,15 @@ __all__ = [
     "ResourceType",
     "TopicDescription",
     "TopicMetadata",
-    "parse_addresses",
     "pick_partitions",
 ]
 
-PORT_DEFAULT = 9092
+METADATA_VERSION = 4
+"""Served by every broker since 0.11."""
+GREETING_S_MAX = 2.0
+"""A broker that is alive answers the first request at once."""
 _T = TypeVar("_T")
+_C = TypeVar("_C", AdminClient, Producer, Consumer)
 
 _LOG = logging.getLogger("penstock.cli.librdkafka")
 _LOG.addHandler(logging.NullHandler())
@@ -74,29 +85,52 @@ _UNREACHABLE = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUE
 class Cluster:
     """One cluster as a command sees it: who to ask, and how long to wait for each answer."""
 
-    def __init__(self, bootstrap: str, timeout_s: float) -> None:
-        self.bootstrap = bootstrap
-        self.timeout_s = timeout_s
-        family = _first_reachable(bootstrap, timeout_s)
-        self._settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
-            "client.id": "penstock-cli",
-            "logger": _LOG,
-            "error_cb": _ignore,
-            "socket.timeout.ms": max(10, int(timeout_s * 1000)),
-            "socket.connection.setup.timeout.ms": max(1000, int(timeout_s * 1000)),
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self.bootstrap = access.bootstrap
+        self.timeout_s = access.timeout_s
+        self.reached = _first_reachable(access)
+        self._defaults: dict[str, Any] = {
+            "client.id": access.client.client_id,
+            "socket.timeout.ms": max(10, int(self.timeout_s * 1000)),
+            "socket.connection.setup.timeout.ms": max(1000, int(self.timeout_s * 1000)),
             "reconnect.backoff.ms": 10,
             "socket.nagle.disable": True,
         }
-        if "localhost" in bootstrap:  # it names two addresses, and only one of them may listen
-            self._settings["broker.address.family"] = "v6" if family == socket.AF_INET6 else "v4"
-
-    def settings(self, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings for a producer or a consumer of this cluster."""
-        return {**self._settings, **more}
+        if "localhost" in self.bootstrap:  # two addresses, and only one of them may listen
+            is_v6 = self.reached.family == socket.AF_INET6
+            self._defaults["broker.address.family"] = "v6" if is_v6 else "v4"
 
     def admin(self) -> AdminClient:
-        return AdminClient(self._settings)
+        return self._made(AdminClient, {})
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        return self._made(Producer, settings)
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        return self._made(Consumer, settings)
+
+    def _made(self, kind: Callable[[dict[str, Any]], _C], settings: Mapping[str, Any]) -> _C:
+        """A client; what the user gave counts above what the command would have."""
+        ours = {"logger": _LOG, "error_cb": _ignore}
+        try:
+            return kind({**self._defaults, **settings, **self.access.config, **ours})
+        except KafkaException as e:
+            text = e.args[0].str().rstrip(".")
+            raise usage_error(f"a setting of the Kafka client is wrong: {text}") from None
+
+    def coordinator(self, kind: int, key: str, doing: str) -> Address:
+        """Where a group or a transactional id is coordinated."""
+        client = self.access.client
+        try:
+            with Brokers(self.access.addresses, self.timeout_s, client) as brokers:
+                return brokers.coordinator(kind, key)
+        except SecurityError:
+            raise
+        except ClusterError as e:
+            raise CliError(
+                f"cannot {doing}: {e}; try again, or wait longer with --timeout"
+            ) from None
 
     def wait(self, future: Future[_T], doing: str) -> _T:
         """The result of an admin call, or its error as a sentence that begins with what was
@@ -192,33 +226,41 @@ def _ignore(_error: KafkaError) -> None:
     """
 
 
-def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """HOST:PORT pairs of a bootstrap list."""
-    addresses = []
-    for item in filter(None, (part.strip() for part in bootstrap.split(","))):
-        host, colon, port = item.rpartition(":")
-        if not colon or item.endswith("]"):
-            host, port = item, str(PORT_DEFAULT)
-        if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
-            raise usage_error(f"{item!r} is not an address: write --bootstrap HOST:PORT")
-        addresses.append((host.strip("[]"), int(port)))
-    if not addresses:
-        raise usage_error("no broker is named: write --bootstrap HOST:PORT")
-    return addresses
+class Reached(NamedTuple):
+    """A broker that can be reached, and by which address family."""
+
+    address: Address
+    family: int
 
 
-def _first_reachable(bootstrap: str, timeout_s: float) -> int:
-    """The address family by which a broker can be reached; a plain connection finds out far sooner
-    than the client would.
+def _first_reachable(access: Access) -> Reached:
+    """The first broker that answers. If some are reached and none answers, the first of them: that
+    is left to the command, which says so when its time is over.
     """
+    silent: Reached | None = None
     reason = ""
-    for address in parse_addresses(bootstrap):
+    advice = "start one with `penstock serve`, or name another with --bootstrap HOST:PORT"
+    for address in access.addresses:
         try:
-            with socket.create_connection(address, timeout=timeout_s) as connection:
-                return int(connection.family)
+            with Connection(address, access.client) as connection:
+                reached = Reached(address, connection.family)
+                if _answers(connection, min(GREETING_S_MAX, access.timeout_s)):
+                    return reached
+                silent = silent or reached
         except OSError as e:
-            reason = (e.strerror or str(e)).lower()
-    raise CliError(
-        f"cannot reach a broker at {bootstrap} ({reason}): start one with `penstock serve`,"
-        " or name another with --bootstrap HOST:PORT"
-    )
+            reason = why(e)
+            if e.strerror is None:
+                advice = "say how it is secured, with -X, --config or the environment"
+    if silent is not None:
+        return silent
+    raise CliError(f"cannot reach a broker at {access.bootstrap} ({reason}): {advice}")
+
+
+def _answers(connection: Connection, timeout_s: float) -> bool:
+    connection.wait_at_most(timeout_s)
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    try:
+        connection.call(request, MetadataResponse, METADATA_VERSION)
+    except TimeoutError:
+        return False
+    return True

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from penstock.cli.options import spread
+
 
 class Verb(NamedTuple):
     """One line of a group's table."""
@@ -62,5 +64,5 @@ class LazyGroup(TyperGroup):
 def command_of(name: str | None, function: Callable[..., Any]) -> Any:
     """The command whose options are the parameters of `function`."""
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command(name)(function)
+    app.command(name)(spread(function))
     return typer.main.get_command(app)

@@ -7,13 +7,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 
-from penstock.spark.client_settings import ALIASES, FOLLOWED, REFUSED, REFUSED_FAMILIES, UNUSED
+from penstock.kafka import settings
+from penstock.spark.client_settings import FOLLOWED, REFUSED, SPELLING, UNUSED
 
 _HEAD = """\
 # Options that begin with `kafka.`
 
-This page is generated from the table in `src/penstock/spark/client_settings.py`; do not edit it
-(`make docs` writes it anew).
+This page is generated from the tables in `src/penstock/kafka/settings.py` and
+`src/penstock/spark/client_settings.py`; do not edit it (`make docs` writes it anew).
 
 Source and sink of `format("penstock")` take the settings of Kafka's clients as options with
 `kafka.` before the name, as Spark's own Kafka connector does. Both take the same ones, so that a
@@ -49,13 +50,18 @@ plan. Kerberos and OAuth cannot be had here; Spark's own Kafka connector has the
 
 def page() -> str:
     """The whole page."""
-    refused = {**REFUSED, **{f"{family}*": why for family, why in REFUSED_FAMILIES.items()}}
-    aliases = {name: f"`{java}`" for name, java in ALIASES.items()}
+    families = {
+        f"{family}*": f"{why}; {SPELLING.elsewhere}"
+        for family, why in settings.REFUSED_FAMILIES.items()
+    }
+    aliases = {name: f"`{java}`" for name, java in settings.ALIASES.items()}
+    followed, unused = settings.FOLLOWED | FOLLOWED, settings.UNUSED | UNUSED
+    refused = settings.REFUSED | REFUSED | families
     lines = [
         _HEAD,
-        *_table("Followed", "meaning; the default in brackets", FOLLOWED),
+        *_table("Followed", "meaning; the default in brackets", followed),
         *_table("librdkafka's names", "Java's", aliases),
-        *_table("Taken, without effect", "why", UNUSED),
+        *_table("Taken, without effect", "why", unused),
         *_table("Refused", "what to do", refused),
     ]
     return "\n".join(lines)

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from penstock.base.errors import ErrorCode
-from penstock.spark.brokers import GROUP, Brokers, Patience
-from penstock.spark.connection import Address, failed, place
-from penstock.spark.errors import ClusterError
+from penstock.kafka.brokers import GROUP, Brokers, Patience
+from penstock.kafka.client import Address, failed, parse_addresses, place
+from penstock.kafka.errors import ClusterError
 from penstock.spark.offsets import EARLIEST, LATEST, Offsets, Partition
 from penstock.spark.options import SourceOptions
 from penstock.wire.messages.list_offsets import (
@@ -58,7 +58,9 @@ class Cluster:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._brokers = Brokers(options.bootstrap, options.answer_s_max, options.client)
+        self._brokers = Brokers(
+            parse_addresses(options.bootstrap), options.answer_s_max, options.client
+        )
         self._leaders: dict[Partition, Address | None] = {}
 
     @property

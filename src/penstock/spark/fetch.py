@@ -23,16 +23,10 @@ from typing import NamedTuple, NoReturn
 import pyarrow as pa
 
 from penstock.base.errors import CorruptRecord, ErrorCode
-from penstock.spark.connection import (
-    Address,
-    Client,
-    Connection,
-    failed,
-    give_back,
-    parse_addresses,
-    take,
-)
-from penstock.spark.errors import ClusterError, DataLossError, SparkError
+from penstock.kafka.client import Address, Client, failed, parse_addresses
+from penstock.kafka.connection import Connection, give_back, take
+from penstock.kafka.errors import ClusterError
+from penstock.spark.errors import DataLossError, SparkError
 from penstock.spark.options import FETCH_BYTES_MAX, FETCH_WAIT_MS
 from penstock.spark.records import Aborted, Place, chunks_of, offset_after, to_arrow
 from penstock.wire.messages.fetch import (

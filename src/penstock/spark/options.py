@@ -2,7 +2,7 @@
 
 One table says which there are; a name that is not in it is an error, since a misspelt option that
 is silently ignored costs somebody a day. Spark hands option names over in lower case.
-What begins with `kafka.` is about the connection to the cluster: `client_settings` has the table.
+What begins with `kafka.` is about the connection to the cluster: `client_settings` has the tables.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.spark.client_settings import BOOTSTRAP, checked, client_of, number
-from penstock.spark.connection import Client
+from penstock.kafka.client import Client
+from penstock.kafka.settings import BOOTSTRAP, Settings
+from penstock.spark.client_settings import checked, spark_client
 from penstock.spark.errors import OptionError
 from penstock.spark.offsets import (
     Bound,
@@ -108,7 +109,7 @@ class Options:
         return text
 
     @cached_property
-    def kafka(self) -> dict[str, str]:
+    def kafka(self) -> Settings:
         """The settings of the Kafka client, without the prefix and by Java's names."""
         return checked(
             {
@@ -177,8 +178,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     kafka = options.kafka
     topics, pattern, assigned = _subscription(options)
     found = SourceOptions(
-        bootstrap=kafka[BOOTSTRAP],
-        client=client_of(kafka),
+        bootstrap=kafka.get(BOOTSTRAP),
+        client=spark_client(kafka),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -197,22 +198,22 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         headers=options.flag("includeHeaders", False),
         committed=_committed(options),
         poll_timeout_s=options.seconds("kafkaConsumer.pollTimeoutMs", 120.0),
-        group=kafka.get("group.id"),
-        answer_s_max=number(kafka, "default.api.timeout.ms", ANSWER_MS_MAX) / 1000,
+        group=kafka.values.get("group.id"),
+        answer_s_max=kafka.number("default.api.timeout.ms", ANSWER_MS_MAX) / 1000,
         fetch_bytes_max=min(
-            number(kafka, "fetch.max.bytes", FETCH_BYTES_MAX),
-            number(kafka, "max.partition.fetch.bytes", FETCH_BYTES_MAX),
+            kafka.number("fetch.max.bytes", FETCH_BYTES_MAX),
+            kafka.number("max.partition.fetch.bytes", FETCH_BYTES_MAX),
         ),
-        fetch_bytes_min=number(kafka, "fetch.min.bytes", 1, least=0),
-        fetch_wait_ms=number(kafka, "fetch.max.wait.ms", FETCH_WAIT_MS, least=0),
-        rack=kafka.get("client.rack", ""),
+        fetch_bytes_min=kafka.number("fetch.min.bytes", 1, least=0),
+        fetch_wait_ms=kafka.number("fetch.max.wait.ms", FETCH_WAIT_MS, least=0),
+        rack=kafka.get("client.rack"),
     )
     _check_limits(found)
     return found
 
 
 def _committed(options: Options) -> bool:
-    level = options.get("isolation.level") or options.kafka.get("isolation.level")
+    level = options.get("isolation.level") or options.kafka.values.get("isolation.level")
     if level not in ("read_committed", "read_uncommitted", None):
         raise OptionError(
             f"option isolation.level must be read_committed or read_uncommitted, not {level!r}"

@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.spark.brokers import ROWS, Brokers, Patience
-from penstock.spark.connection import Address, Connection
+from penstock.kafka.brokers import ROWS, Brokers, Patience
+from penstock.kafka.client import Address
+from penstock.kafka.connection import Connection
+from penstock.kafka.errors import ClusterError
 from penstock.spark.encoding import Rows, Stamp, encode, payload_bytes
-from penstock.spark.errors import ClusterError, SparkError
+from penstock.spark.errors import SparkError
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
     PartitionProduceData,

@@ -25,8 +25,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from penstock.spark.client_settings import BOOTSTRAP, client_of, number
-from penstock.spark.connection import Client
+from penstock.kafka.client import Client
+from penstock.kafka.settings import BOOTSTRAP, Settings
+from penstock.spark.client_settings import spark_client
 from penstock.spark.errors import OptionError, SparkError
 from penstock.spark.options import Options
 from penstock.wire.compression import Compression
@@ -100,10 +101,10 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     if app_id is not None and not app_id.strip():
         raise OptionError("option txnAppId is empty: name the job, and always by the same name")
     delivery = options.one_of("delivery", (EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE)
-    timeout_ms = number(kafka, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+    timeout_ms = kafka.number("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
     return SinkOptions(
-        bootstrap=kafka[BOOTSTRAP],
-        client=client_of(kafka),
+        bootstrap=kafka.get(BOOTSTRAP),
+        client=spark_client(kafka),
         topic=options.get("topic"),
         exactly_once=delivery == EXACTLY_ONCE,
         prefix=options.get("transactionalIdPrefix") or PREFIX,
@@ -111,16 +112,17 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         app_version=app_version,
         compression=_compression(kafka.get("compression.type", "none")),
         transaction_timeout_ms=timeout_ms,
-        settle_s=number(kafka, "delivery.timeout.ms", SETTLE_MS) / 1000,
+        settle_s=kafka.number("delivery.timeout.ms", SETTLE_MS) / 1000,
         checkpoint=options.get("checkpointLocation"),
     )
 
 
-def _check_always(kafka: Mapping[str, str]) -> None:
+def _check_always(kafka: Settings) -> None:
     for name, allowed in ALWAYS.items():
         if kafka.get(name, allowed[0]).strip().lower() not in allowed:
             raise OptionError(
-                f"option kafka.{name} is {kafka[name]}: the sink always writes with {allowed[0]}"
+                f"option kafka.{name} is {kafka.get(name)}: the sink always writes with"
+                f" {allowed[0]}"
             )
 
 

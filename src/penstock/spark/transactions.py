@@ -23,8 +23,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.base.errors import ErrorCode
-from penstock.spark.brokers import GROUP, TRANSACTION, Brokers
-from penstock.spark.errors import ClusterError, OptionError
+from penstock.kafka.brokers import GROUP, TRANSACTION, Brokers
+from penstock.kafka.errors import ClusterError
+from penstock.spark.errors import OptionError
 from penstock.spark.producer import Identity, fenced
 from penstock.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,

@@ -30,7 +30,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from penstock.spark.brokers import Brokers
+from penstock.kafka.brokers import Brokers
+from penstock.kafka.client import parse_addresses
 from penstock.spark.encoding import Rows, cut, encode_headers, payload_bytes
 from penstock.spark.errors import SparkError
 from penstock.spark.partitioning import choose
@@ -133,7 +134,7 @@ def _by_topic(fixed: str | None, column: Any, rows: int) -> list[tuple[str, Any]
 
 
 def connect(options: SinkOptions) -> Brokers:
-    return Brokers(options.bootstrap, options.settle_s, options.client)
+    return Brokers(parse_addresses(options.bootstrap), options.settle_s, options.client)
 
 
 class Task:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,19 +52,24 @@ def run_at() -> Run:
     """Runs `penstock ARGS` with a bootstrap address in the environment."""
 
     def run(bootstrap: str, *args: str, stdin: str | bytes = b"") -> Ended:
-        done = subprocess.run(
-            [*PENSTOCK, *args],
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            capture_output=True,
-            timeout=COMMAND_SECONDS_MAX,
-            env={**os.environ, "PENSTOCK_BOOTSTRAP": bootstrap},
-            check=False,
-        )
-        ended = Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
-        assert "Traceback" not in ended.err, ended.err
-        return ended
+        return run_with({"PENSTOCK_BOOTSTRAP": bootstrap}, *args, stdin=stdin)
 
     return run
+
+
+def run_with(environment: Mapping[str, str], *args: str, stdin: str | bytes = b"") -> Ended:
+    """Runs `penstock ARGS` with these variables above those of the environment."""
+    done = subprocess.run(
+        [*PENSTOCK, *args],
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        timeout=COMMAND_SECONDS_MAX,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    ended = Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+    assert "Traceback" not in ended.err, ended.err
+    return ended
 
 
 @pytest.fixture

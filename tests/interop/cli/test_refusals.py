@@ -49,6 +49,11 @@ Run = Callable[..., Any]
             ("cluster", "drain", "3"),
             "draining node 3 needs a yes: nobody is here to ask, so add --yes",
         ),
+        (
+            ("topic", "create", "t", "--config", "cleanup.policy=compact"),
+            "--config names a file: give a setting of the client with -X KEY=VALUE, one of a topic"
+            " with -c KEY=VALUE",
+        ),
         (("topic", "produce", "t", "-H", "x"), "'x' is not a header: write it as key=value"),
         (
             ("bench", "produce", "--message-bytes", "many"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.drain import CORDON, drain
 from penstock.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from penstock.wire.messages.describe_log_dirs import (
@@ -22,7 +23,7 @@ LATE_LOOKS = 3
 class LateNode:
     """Brokers of which node 3 hears of a change some time after it was made."""
 
-    def __init__(self, bootstrap: str, timeout_s: float) -> None:
+    def __init__(self, access: Access) -> None:
         self.changed: list[str] = []
         self.looks = 0
 
@@ -47,11 +48,11 @@ class LateNode:
 def test_the_end_of_a_cordon_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[LateNode] = []
 
-    def brokers(bootstrap: str, timeout_s: float) -> LateNode:
-        made.append(LateNode(bootstrap, timeout_s))
+    def brokers(access: Access) -> LateNode:
+        made.append(LateNode(access))
         return made[-1]
 
     monkeypatch.setattr("penstock.cli.cluster.drain.Brokers", brokers)
-    drain(3, undo=True)
+    drain(Access.of("h:1", 10), 3, undo=True)
     assert made[0].changed == [CORDON]
     assert made[0].looks == LATE_LOOKS + 1

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.spark.brokers import Brokers
-from penstock.spark.errors import ClusterError
+from penstock.kafka.brokers import Brokers
+from penstock.kafka.errors import ClusterError
 from penstock.spark.transactions import Marker, Written, read_marker
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponse,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.kafka.errors import SettingError
 from penstock.spark.errors import OptionError, SparkError
 from penstock.spark.offsets import (
     Kind,
@@ -108,7 +109,7 @@ def test_a_partition_of_a_batch_cannot_start_at_its_end() -> None:
 
 
 def test_without_servers() -> None:
-    with pytest.raises(OptionError, match=r"option kafka\.bootstrap\.servers is missing"):
+    with pytest.raises(SettingError, match=r"option kafka\.bootstrap\.servers is missing"):
         source_options({"subscribe": "t"})
 
 

@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.kafka import settings
+from penstock.kafka.errors import SettingError
+from penstock.kafka.settings import ALIASES, REFUSED_FAMILIES
 from penstock.spark import client_settings_doc
-from penstock.spark.client_settings import (
-    ALIASES,
-    FOLLOWED,
-    REFUSED,
-    REFUSED_FAMILIES,
-    UNUSED,
-)
-from penstock.spark.errors import OptionError
+from penstock.spark.client_settings import FOLLOWED, REFUSED, UNUSED
 from penstock.spark.options import FETCH_BYTES_MAX, SourceOptions, source_options
 from penstock.spark.sink import SinkOptions, sink_options
 
@@ -35,31 +31,36 @@ def _named(kafka: dict[str, str]) -> dict[str, str]:
 
 
 def test_the_tables_do_not_contradict_each_other() -> None:
-    tables = (FOLLOWED, UNUSED, REFUSED, ALIASES)
+    shared = (settings.FOLLOWED, settings.UNUSED, settings.REFUSED, ALIASES)
+    tables = (*shared, FOLLOWED, UNUSED, REFUSED)
     names = [name for table in tables for name in table]
     assert len(names) == len(set(names))
     assert all(name == name.lower() for name in names)
-    assert set(ALIASES.values()) <= FOLLOWED.keys() | UNUSED.keys()
+    known = settings.FOLLOWED.keys() | settings.UNUSED.keys() | FOLLOWED.keys() | UNUSED.keys()
+    assert set(ALIASES.values()) <= known
     assert not any(name.startswith(tuple(REFUSED_FAMILIES)) for name in names)
 
 
-@pytest.mark.parametrize("name", UNUSED)
+@pytest.mark.parametrize("name", settings.UNUSED | UNUSED)
 def test_what_has_no_effect_is_taken_by_both(name: str) -> None:
     given = {**SERVERS, f"kafka.{name}": "1"}
     assert source_options({**given, "subscribe": "t"}) == source()
     assert sink_options({**given, "topic": "t"}) == sink()
 
 
-@pytest.mark.parametrize("name", [*REFUSED, "sasl.kerberos.service.name", "sasl.oauthbearer.x"])
+@pytest.mark.parametrize(
+    "name",
+    [*settings.REFUSED, *REFUSED, "sasl.kerberos.service.name", "sasl.oauthbearer.x"],
+)
 def test_what_is_refused_says_what_to_do(name: str) -> None:
     for options, more in ((source_options, {"subscribe": "t"}), (sink_options, {"topic": "t"})):
-        with pytest.raises(OptionError, match=rf"option kafka\.{name} is not supported: \w+"):
+        with pytest.raises(SettingError, match=rf"option kafka\.{name} is not supported: \w+"):
             options({**SERVERS, **more, f"kafka.{name}": "1"})
 
 
 def test_an_unknown_one_is_named_with_the_nearest() -> None:
     for ask in (source, sink):
-        with pytest.raises(OptionError) as failed:
+        with pytest.raises(SettingError) as failed:
             ask(request_time_ms="1")
         assert "unknown option kafka.request.time.ms" in str(failed.value)
         assert "did you mean kafka.request.timeout.ms?" in str(failed.value)
@@ -91,7 +92,7 @@ def test_librdkafkas_names_are_javas() -> None:
     assert one == other
     assert one != source()
     assert source(socket_timeout_ms="5000", request_timeout_ms="5000").client.answer_s == 5
-    with pytest.raises(OptionError, match="two names for one setting"):
+    with pytest.raises(SettingError, match="two names for one setting"):
         source(socket_timeout_ms="5000", request_timeout_ms="6000")
 
 
@@ -99,7 +100,7 @@ def test_fetching() -> None:
     assert source().fetch_bytes_max == FETCH_BYTES_MAX
     found = source(fetch_max_bytes="5000", max_partition_fetch_bytes="4000", fetch_min_bytes="3")
     assert (found.fetch_bytes_max, found.fetch_bytes_min) == (4000, 3)
-    with pytest.raises(OptionError, match=r"fetch\.max\.wait\.ms \(900\) is not less than"):
+    with pytest.raises(SettingError, match=r"fetch\.max\.wait\.ms \(900\) is not less than"):
         source(fetch_max_wait_ms="900", request_timeout_ms="900")
     assert source(default_api_timeout_ms="2000").answer_s_max == 2
     assert source(group_id="g").group == "g"
@@ -110,7 +111,7 @@ def test_writing() -> None:
     found = sink(acks="all", delivery_timeout_ms="3000", transaction_timeout_ms="4000")
     assert (found.settle_s, found.transaction_timeout_ms) == (3, 4000)
     assert sink(compression_codec="lz4").compression.name == "LZ4"
-    with pytest.raises(OptionError, match=r"option kafka\.acks is 1: the sink always writes"):
+    with pytest.raises(SettingError, match=r"option kafka\.acks is 1: the sink always writes"):
         sink(request_required_acks="1")
     assert source(acks="1", compression_type="lz4") == source()
 
@@ -127,7 +128,7 @@ def test_writing() -> None:
 )
 def test_values_that_make_no_sense(name: str, value: str, said: str) -> None:
     for ask in (source, sink):
-        with pytest.raises(OptionError) as failed:
+        with pytest.raises(SettingError) as failed:
             ask(**{name: value})
         assert said in str(failed.value)
 

@@ -32,10 +32,8 @@ class ConfluentProducer:
         self.failed: KafkaError | None = None
         self._topic = topic
         self._value = value
-        self._producer = Producer(
-            cluster.settings(
-                {"delivery.report.only.error": True, "on_delivery": self._delivered, **settings}
-            )
+        self._producer = cluster.producer(
+            {"delivery.report.only.error": True, "on_delivery": self._delivered, **settings}
         )
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
@@ -68,7 +66,7 @@ def consume(
     cluster: Cluster, topic: str, start: int, end: int, seconds: float
 ) -> tuple[int, int, float]:
     """Messages and bytes read from partition 0, round and round, and the seconds that took."""
-    consumer = Consumer(cluster.settings(CONSUMER_SETTINGS))
+    consumer = cluster.consumer(CONSUMER_SETTINGS)
     messages = size = 0
     try:
         consumer.assign([TopicPartition(topic, 0, start)])
@@ -109,8 +107,8 @@ def latency(
     """The latency of each message in ns from when it was due, and the seconds in which they were
     sent.
     """
-    producer = Producer(cluster.settings({"linger.ms": 0}))
-    consumer = Consumer(cluster.settings({**CONSUMER_SETTINGS, "fetch.wait.max.ms": 500}))
+    producer = cluster.producer({"linger.ms": 0})
+    consumer = cluster.consumer({**CONSUMER_SETTINGS, "fetch.wait.max.ms": 500})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         producer.produce(topic, value, partition=0)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.bench.broker import touch_memory
 from penstock.cli.bench.confluent import consume as consume_by_client
 from penstock.cli.bench.raw_consume import FetchLoad
@@ -30,18 +31,15 @@ from penstock.cli.bench.target import (
     target,
 )
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import progress
 from penstock.cli.values import parse_size
 
 
 def consume(
+    access: Access,
     fetch_bytes: Annotated[
         str,
         typer.Option(
@@ -71,9 +69,7 @@ def consume(
     folder: Dir = None,
     touch: Touch = "0",
     json: Json = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Read a topic that is filled for it, from start to end and over again, at full speed."""
     size, batch_size, fetch_size = (
@@ -89,7 +85,7 @@ def consume(
     }
     touch_memory(parse_size(touch))
     with (
-        target(bootstrap, timeout, broker_pid, http, start, folder) as found,
+        target(access, broker_pid, http, start, folder) as found,
         bench_topic(found.cluster, 1) as topic,
     ):
         end = _fill(found, topic, size, batch_size, parse_size(fill_bytes))
@@ -106,7 +102,8 @@ def _fill(found: Target, topic: str, size: int, batch_size: int, total: int) -> 
     batch, _ = message_batch(size, batch_size)
     wanted = math.ceil(total / len(batch))
     address = leader_address(found.cluster, topic)
-    load = ProduceLoad(address, topic, [0], batch, connections=1, depth=2, acks=-1)
+    client = found.cluster.access.client
+    load = ProduceLoad(address, topic, [0], batch, connections=1, depth=2, acks=-1, client=client)
     sent = 0
     with progress("filling the topic", wanted) as bar:
         while sent < wanted:
@@ -127,6 +124,7 @@ def _raw(
         end=end,
         max_bytes=fetch_size,
         connections=connections,
+        client=found.cluster.access.client,
     )
     load.run(WARM_UP_S)
     found.meter.restart()

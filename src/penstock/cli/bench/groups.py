@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.bench import raw_groups
 from penstock.cli.bench.broker import touch_memory
 from penstock.cli.bench.idle import SPARE_DESCRIPTORS, allow_descriptors
@@ -24,16 +26,12 @@ from penstock.cli.bench.target import (
     bench_topic,
     target,
 )
-from penstock.cli.connection import find_coordinator
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.values import parse_size
+from penstock.kafka.brokers import GROUP
 
 SETTLE_S = 1.0
 ANSWER_S_MAX = 120.0
@@ -41,6 +39,7 @@ HEARTBEAT_INTERVAL_S = 3.0
 
 
 def groups(
+    access: Access,
     members: Annotated[
         int, typer.Option("--members", min=2, help="Members of the groups that rebalance.")
     ] = 100,
@@ -51,7 +50,6 @@ def groups(
         int, typer.Option("--groups", min=0, help="Idle groups whose CPU time is read.")
     ] = 1000,
     seconds: Seconds = 5.0,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     broker_pid: BrokerPid = None,
     http: Http = None,
     start: Start = False,
@@ -59,19 +57,19 @@ def groups(
     touch: Touch = "0",
     json: Json = False,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Rebalance a group in both protocols and read the CPU time of idle groups."""
     touch_memory(parse_size(touch))
     allow_descriptors(max(members, idle_groups) + SPARE_DESCRIPTORS)
     result: dict[str, Any] = {"bench": "groups", "members": members, "partitions": partitions}
     with (
-        target(bootstrap, timeout, broker_pid, http, start, folder) as (cluster, meter),
+        target(access, broker_pid, http, start, folder) as (cluster, meter),
         bench_topic(cluster, partitions) as topic,
     ):
         prefix = f"penstock-bench-{os.getpid()}"
-        address = find_coordinator(cluster, prefix, "find the coordinator")
-        coordinator = raw_groups.Coordinator(address, ANSWER_S_MAX, topic, partitions)
+        address = cluster.coordinator(GROUP, prefix, "find the coordinator")
+        client = replace(cluster.access.client, answer_s=ANSWER_S_MAX)
+        coordinator = raw_groups.Coordinator(address, client, topic, partitions)
         result |= raw_groups.classic_rebalance(coordinator, f"{prefix}-classic", members)
         result |= raw_groups.consumer_join(coordinator, f"{prefix}-consumer", members)
         if idle_groups and meter.read() is not None:

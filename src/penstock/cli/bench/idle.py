@@ -5,7 +5,6 @@ connections.
 from __future__ import annotations
 
 import resource
-import socket
 import time
 from typing import Annotated, Any
 
@@ -13,14 +12,13 @@ import typer
 
 from penstock.cli.bench import broker
 from penstock.cli.bench.report import MB, print_result
-from penstock.cli.bench.requests import frame
 from penstock.cli.bench.target import Dir, Json
 from penstock.cli.errors import usage_error
-from penstock.cli.kafka import parse_addresses
 from penstock.cli.options import Format, OutputFormat
 from penstock.cli.output import progress
-from penstock.wire.apis import ApiKey
-from penstock.wire.messages.api_versions import ApiVersionsRequest
+from penstock.kafka.client import Client, parse_addresses
+from penstock.kafka.connection import Connection
+from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 SETTLE_S = 2.0
 SPARE_DESCRIPTORS = 100
@@ -75,21 +73,15 @@ def allow_descriptors(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _connect(bootstrap: str, count: int) -> list[socket.socket]:
+def _connect(bootstrap: str, count: int) -> list[Connection]:
     """Connections that have asked for the API versions, as a client does, and then keep quiet."""
-    request = frame(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0)
     address = parse_addresses(bootstrap)[0]
+    client = Client("penstock-bench", answer_s=ANSWER_TIMEOUT_S)
     held = []
     with progress("connecting", count) as bar:
         for _ in range(count):
-            connection = socket.create_connection(address, timeout=ANSWER_TIMEOUT_S)
-            connection.sendall(request)
-            _receive_frame(connection)
+            connection = Connection(address, client)
+            connection.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
             held.append(connection)
             bar.advance()
     return held
-
-
-def _receive_frame(connection: socket.socket) -> None:
-    left = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
-    connection.recv(left, socket.MSG_WAITALL)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.bench.broker import touch_memory
 from penstock.cli.bench.confluent import latency as latency_by_client
 from penstock.cli.bench.raw_latency import LatencyRun
@@ -29,17 +30,14 @@ from penstock.cli.bench.target import (
 )
 from penstock.cli.errors import usage_error
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.values import parse_size
 
 
 def latency(
+    access: Access,
     rate: Annotated[
         float, typer.Option("--rate", min=1, metavar="N", help="Messages per second.")
     ] = 1000,
@@ -60,9 +58,7 @@ def latency(
     folder: Dir = None,
     touch: Touch = "0",
     json: Json = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Publish at a fixed rate and long-poll on another connection; latency counts from when a
     message was due.
@@ -81,7 +77,7 @@ def latency(
     }
     touch_memory(parse_size(touch))
     with (
-        target(bootstrap, timeout, broker_pid, http, start, folder) as found,
+        target(access, broker_pid, http, start, folder) as found,
         bench_topic(found.cluster, 1) as topic,
     ):
         if client is Client.CONFLUENT:
@@ -95,7 +91,11 @@ def _raw(
     found: Target, topic: str, size: int, per_request: int, rate: float, seconds: float
 ) -> dict[str, Any]:
     run = LatencyRun(
-        leader_address(found.cluster, topic), topic, batch_of(size, per_request), per_request
+        leader_address(found.cluster, topic),
+        topic,
+        batch_of(size, per_request),
+        per_request,
+        found.cluster.access.client,
     )
     run.run(WARM_UP_S, rate)
     found.meter.restart()

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.bench.broker import touch_memory
 from penstock.cli.bench.confluent import ConfluentProducer
 from penstock.cli.bench.raw_produce import ProduceLoad
@@ -29,18 +30,15 @@ from penstock.cli.bench.target import (
 )
 from penstock.cli.errors import usage_error
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
     Acks,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.values import parse_size
 
 
 def produce(
+    access: Access,
     message_bytes: Annotated[
         str, typer.Option("--message-bytes", metavar="SIZE", help="Bytes per message.")
     ] = "100",
@@ -74,9 +72,7 @@ def produce(
     folder: Dir = None,
     touch: Touch = "0",
     json: Json = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Publish at full speed to a topic made for it and deleted afterwards."""
     size, batch_size = parse_size(message_bytes), parse_size(batch_bytes)
@@ -95,7 +91,7 @@ def produce(
     }
     touch_memory(parse_size(touch))
     with (
-        target(bootstrap, timeout, broker_pid, http, start, folder) as found,
+        target(access, broker_pid, http, start, folder) as found,
         bench_topic(found.cluster, partitions) as topic,
     ):
         if client is Client.CONFLUENT:
@@ -128,6 +124,7 @@ def _raw(
         connections=connections,
         depth=depth,
         acks=-1 if acks is Acks.ALL else int(acks.value),
+        client=found.cluster.access.client,
     )
     load.run(WARM_UP_S)
     found.meter.restart()

@@ -11,7 +11,8 @@ import select
 import time
 
 from penstock.cli.bench.requests import FetchFrame, count_records, fetched_records
-from penstock.cli.bench.sockets import FrameSocket
+from penstock.cli.bench.sockets import CLIENT, FrameSocket
+from penstock.kafka.client import Address, Client
 
 POLL_S = 0.1
 MAX_WAIT_MS = 500
@@ -38,13 +39,14 @@ class FetchLoad:
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: Address,
         topic: str,
         *,
         start: int,
         end: int,
         max_bytes: int,
         connections: int,
+        client: Client = CLIENT,
     ) -> None:
         self.requests = self.messages = self.bytes = 0
         self._start = start
@@ -52,7 +54,7 @@ class FetchLoad:
         self._epoll = select.epoll()
         fetchers = [
             _Fetcher(
-                FrameSocket(address, self._epoll),
+                FrameSocket(address, self._epoll, client),
                 FetchFrame(topic, 0, max_bytes, MAX_WAIT_MS),
                 start,
             )

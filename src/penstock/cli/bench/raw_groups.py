@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Uuid
-from penstock.cli.connection import Connection
+from penstock.cli.bench.sockets import connect
 from penstock.cli.errors import CliError
+from penstock.kafka.client import Address, Client
+from penstock.kafka.connection import Connection
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -62,17 +64,13 @@ _NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 class Coordinator(NamedTuple):
     """Whom the members talk to, and what they read."""
 
-    address: tuple[str, int]
-    timeout_s: float
+    address: Address
+    client: Client
     topic: str
     partitions: int
 
     def connect(self) -> Connection:
-        try:
-            return Connection(self.address, self.timeout_s)
-        except OSError as e:
-            where = f"{self.address[0]}:{self.address[1]}"
-            raise CliError(f"cannot connect to {where} ({e}): is the broker up?") from None
+        return connect(self.address, self.client)
 
 
 def _check(error: int, doing: str) -> None:
@@ -176,7 +174,7 @@ def _finish(members: Sequence[ClassicMember], coordinator: Coordinator) -> None:
     outdated = {member.generation for member in members}
     waiting = {member.connection.fileno(): member for member in members}
     while waiting:
-        for member in [waiting.pop(fd) for fd in _readable(waiting, coordinator.timeout_s)]:
+        for member in [waiting.pop(fd) for fd in _readable(waiting, coordinator.client.answer_s)]:
             _check(member.receive_join(), "let a member join")
             if member.joined is not None and 0 < len(member.joined.members) < len(members):
                 outdated.add(member.generation)  # only a leader is told the members

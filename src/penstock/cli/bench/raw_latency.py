@@ -19,8 +19,9 @@ from penstock.cli.bench.requests import (
     patch_correlation_id,
     produce_frame,
 )
-from penstock.cli.bench.sockets import FrameSocket
+from penstock.cli.bench.sockets import CLIENT, FrameSocket
 from penstock.cli.errors import CliError
+from penstock.kafka.client import Address, Client
 
 FETCH_BYTES = 1024 * 1024
 MAX_WAIT_MS = 500
@@ -33,12 +34,14 @@ class LatencyRun:
     fetched.
     """
 
-    def __init__(self, address: tuple[str, int], topic: str, batch: bytes, count: int) -> None:
+    def __init__(
+        self, address: Address, topic: str, batch: bytes, count: int, client: Client = CLIENT
+    ) -> None:
         self._epoll = select.epoll()
         self._frame = produce_frame(topic, [0], batch, ACKS_ALL)
         self._count = count
-        self._producer = FrameSocket(address, self._epoll)
-        self._consumer = FrameSocket(address, self._epoll)
+        self._producer = FrameSocket(address, self._epoll, client)
+        self._consumer = FrameSocket(address, self._epoll, client)
         self._request = FetchFrame(topic, 0, FETCH_BYTES, MAX_WAIT_MS)
         self._offset = 0
         self._sent = 0

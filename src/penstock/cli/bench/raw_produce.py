@@ -16,7 +16,8 @@ from penstock.cli.bench.requests import (
     patch_correlation_id,
     produce_frame,
 )
-from penstock.cli.bench.sockets import FrameSocket
+from penstock.cli.bench.sockets import CLIENT, FrameSocket
+from penstock.kafka.client import Address, Client
 
 POLL_S = 0.1
 ANSWER_S_MAX = 30.0
@@ -42,7 +43,7 @@ class ProduceLoad:
 
     def __init__(
         self,
-        address: tuple[str, int],
+        address: Address,
         topic: str,
         partitions: list[int],
         batch: bytes,
@@ -50,6 +51,7 @@ class ProduceLoad:
         connections: int,
         depth: int,
         acks: int,
+        client: Client = CLIENT,
     ) -> None:
         self.requests = 0
         self._epoll = select.epoll()
@@ -59,7 +61,7 @@ class ProduceLoad:
         self._running = True
         frame = produce_frame(topic, partitions, batch, acks)
         producers = [
-            _Producer(FrameSocket(address, self._epoll), bytearray(frame))
+            _Producer(FrameSocket(address, self._epoll, client), bytearray(frame))
             for _ in range(connections)
         ]
         self._producers = {producer.socket.fd: producer for producer in producers}

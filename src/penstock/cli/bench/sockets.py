@@ -1,21 +1,26 @@
-"""Plain non-blocking connections of the raw load: whole frames out, whole frames in.
+"""Non-blocking connections of the raw load: whole frames out, whole frames in.
 
-One thread owns them all, by epoll; nothing here waits except `epoll`.
+`kafka.connection` opens them, with TLS and SASL where the cluster wants that; a session that the
+broker limits is not renewed. One thread owns them all, by epoll; nothing here waits except `epoll`
+and the opening.
 """
 
 from __future__ import annotations
 
 import select
-import socket
+import ssl
 import struct
 from collections.abc import Iterator
 
 from penstock.cli.errors import CliError
+from penstock.kafka.client import Address, Client, place, why
+from penstock.kafka.connection import Connection
 
-CONNECT_TIMEOUT_S = 10.0
+CLIENT = Client("penstock-bench")
 RECEIVE_BYTES_INITIAL = 64 * 1024
 LENGTH_BYTES = 4
 _LENGTH = struct.Struct(">i")
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class FrameSocket:
@@ -23,17 +28,12 @@ class FrameSocket:
     once.
     """
 
-    __slots__ = ("_buffer", "_epoll", "_got", "_left", "_sock", "_waiting", "fd")
+    __slots__ = ("_buffer", "_epoll", "_got", "_left", "_sock", "_tls", "_waiting", "fd")
 
-    def __init__(self, address: tuple[str, int], epoll: select.epoll) -> None:
-        try:
-            self._sock = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
-        except OSError as e:
-            reason = (e.strerror or str(e)).lower()
-            where = f"{address[0]}:{address[1]}"
-            raise CliError(f"cannot connect to {where} ({reason}): is the broker up?") from None
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, address: Address, epoll: select.epoll, client: Client = CLIENT) -> None:
+        self._sock = connect(address, client).detach()
         self._sock.setblocking(False)
+        self._tls = self._sock if isinstance(self._sock, ssl.SSLSocket) else None
         self._epoll = epoll
         self._buffer = memoryview(bytearray(RECEIVE_BYTES_INITIAL))
         self._got = 0
@@ -60,7 +60,7 @@ class FrameSocket:
             return True
         try:
             sent = self._sock.send(self._left)
-        except BlockingIOError:
+        except _NOT_NOW:
             sent = 0
         except OSError as e:
             raise _lost(e) from None
@@ -76,9 +76,17 @@ class FrameSocket:
         """The frames (without length) that have arrived whole; each is valid until the next is
         asked for.
         """
+        return self._receive() if self._tls is None else self._receive_tls(self._tls)
+
+    def _receive_tls(self, tls: ssl.SSLSocket) -> Iterator[memoryview]:
+        yield from self._receive()
+        while tls.pending():  # of which epoll knows nothing
+            yield from self._receive()
+
+    def _receive(self) -> Iterator[memoryview]:
         try:
             read = self._sock.recv_into(self._buffer[self._got :])
-        except BlockingIOError:
+        except _NOT_NOW:
             return
         except OSError as e:
             raise _lost(e) from None
@@ -108,6 +116,16 @@ class FrameSocket:
         self._sock.close()
 
 
+def connect(address: Address, client: Client) -> Connection:
+    """A connection, or the sentence that there is none."""
+    try:
+        return Connection(address, client)
+    except OSError as e:
+        raise CliError(
+            f"cannot connect to {place(address)} ({why(e)}): is the broker up?"
+        ) from None
+
+
 def _lost(error: OSError | None) -> CliError:
-    why = (error.strerror or str(error)).lower() if error is not None else "closed by the broker"
-    return CliError(f"lost the connection to the broker ({why}): look at the broker's log")
+    said = why(error) if error is not None else "closed by the broker"
+    return CliError(f"lost the connection to the broker ({said}): look at the broker's log")

@@ -6,8 +6,8 @@ import statistics
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import Producer
 
+from penstock.cli.access import Access
 from penstock.cli.bench import broker
 from penstock.cli.bench.report import print_result
 from penstock.cli.bench.target import Dir, Json
@@ -63,9 +63,9 @@ def startup(
 
 def _fill(bootstrap: str, partitions: int) -> None:
     """Some messages in each of `partitions` partitions."""
-    cluster = Cluster(bootstrap, FILL_S_MAX)
+    cluster = Cluster(Access.of(bootstrap, FILL_S_MAX))
     create_topic(cluster, cluster.admin(), TOPIC, partitions, None, {}, may_exist=False)
-    producer = Producer(cluster.settings({"linger.ms": 50}))
+    producer = cluster.producer({"linger.ms": 50})
     for partition in range(partitions):
         for number in range(MESSAGES_PER_PARTITION):
             producer.produce(TOPIC, b"message %d" % number, partition=partition)

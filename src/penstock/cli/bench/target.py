@@ -11,11 +11,13 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.bench import broker
 from penstock.cli.bench.report import CpuMeter
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.kafka import Cluster
 from penstock.cli.topic.create import create_topic
+from penstock.kafka.client import Address
 
 WARM_UP_S = 1.0
 
@@ -75,8 +77,7 @@ class Target(NamedTuple):
 
 @contextmanager
 def target(
-    bootstrap: str,
-    timeout_s: float,
+    access: Access,
     pid: int | None,
     http: str | None,
     start: bool,
@@ -89,7 +90,7 @@ def target(
         clock = (
             broker.process_cpu_clock(pid) if pid else broker.http_cpu_clock(http) if http else None
         )
-        yield Target(Cluster(bootstrap, timeout_s), CpuMeter(clock))
+        yield Target(Cluster(access), CpuMeter(clock))
         return
     if pid is not None or http is not None:
         raise usage_error(
@@ -97,9 +98,8 @@ def target(
         )
     with broker.temporary_data_dir(folder) as data_dir, broker.running_node(data_dir) as node:
         broker.pin(broker.LOAD_CORE)
-        yield Target(
-            Cluster(node.bootstrap, timeout_s), CpuMeter(broker.process_cpu_clock(node.pid))
-        )
+        started = Access.of(node.bootstrap, access.timeout_s)
+        yield Target(Cluster(started), CpuMeter(broker.process_cpu_clock(node.pid)))
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def bench_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
             cluster.wait(admin.delete_topics([name])[name], f"delete topic {name!r}")
 
 
-def leader_address(cluster: Cluster, topic: str) -> tuple[str, int]:
+def leader_address(cluster: Cluster, topic: str) -> Address:
     """Where the raw load connects: the one leader of all partitions."""
     admin = cluster.admin()
     deadline = time.monotonic() + cluster.timeout_s

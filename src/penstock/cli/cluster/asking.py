@@ -8,13 +8,16 @@ sentence.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode
-from penstock.cli.connection import Connection
+from penstock.cli.access import Access
 from penstock.cli.errors import CliError
-from penstock.cli.kafka import Cluster, parse_addresses
+from penstock.cli.kafka import GREETING_S_MAX, Cluster
+from penstock.kafka.client import Address
+from penstock.kafka.connection import Connection
 from penstock.wire.errors import WireError
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.schema import Message
@@ -22,19 +25,19 @@ from penstock.wire.schema import Message
 API_VERSIONS_VERSION = 3
 """The first with features; every broker of Kafka 2.4 and later serves it."""
 
-GREETING_S_MAX = 2.0
-"""A broker that is alive answers the first request at once; another is asked when it does not."""
-
-Address = tuple[str, int]
 _R = TypeVar("_R", bound=Message)
 
 
 class Brokers:
     """The brokers of one cluster, as far as they are known."""
 
-    def __init__(self, bootstrap: str, timeout_s: float) -> None:
-        self.cluster = Cluster(bootstrap, timeout_s)
-        self.addresses: list[Address] = parse_addresses(bootstrap)
+    def __init__(self, access: Access) -> None:
+        self.cluster = Cluster(access)
+        reached = self.cluster.reached.address
+        self.addresses: list[Address] = sorted(access.addresses, key=lambda a: a != reached)
+        greeting_s = min(GREETING_S_MAX, access.timeout_s)
+        self._client = replace(access.client, connect_s=greeting_s, answer_s=greeting_s)
+        """A broker that does not answer at once is given up for another."""
 
     @property
     def timeout_s(self) -> float:
@@ -92,7 +95,7 @@ class Brokers:
 
     def _greet(self, address: Address) -> tuple[Connection, ApiVersionsResponse]:
         """A connection to a broker that has shown that it is alive."""
-        connection = Connection(address, min(GREETING_S_MAX, self.timeout_s))
+        connection = Connection(address, self._client)
         request = ApiVersionsRequest(
             client_software_name="penstock-cli", client_software_version=__version__
         )

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers
 from penstock.cli.cluster.configs import Change, alter_node
 from penstock.cli.cluster.options import (
@@ -27,12 +28,8 @@ from penstock.cli.cluster.reassign import carry_out, quiet_state
 from penstock.cli.cluster.state import ClusterState, Node, read_disk, read_nodes
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import remark
 
@@ -44,21 +41,20 @@ ROUNDS_MAX = 3
 
 
 def drain(
+    access: Access,
     node: NodeId,
     undo: Annotated[
         bool, typer.Option("--undo", help="Let new partitions be placed on NODE again.")
     ] = False,
     throttle: Throttle = None,
     yes: Yes = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Move every replica away from NODE and place no new ones there."""
     rate = throttle_rate(throttle)
     if not undo:
         require_yes(yes, f"draining node {node}")
-    brokers = Brokers(bootstrap, timeout)
+    brokers = Brokers(access)
     registered = require_node(read_nodes(brokers), node)
     if undo:
         _cordon(brokers, registered, on=False)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers
 from penstock.cli.cluster.choice import choose
 from penstock.cli.cluster.elections import PREFERRED, UNCLEAN, Election, elect
@@ -13,17 +14,14 @@ from penstock.cli.cluster.options import Topics, Yes, confirm, require_yes
 from penstock.cli.cluster.state import read_partitions
 from penstock.cli.errors import EXIT_FAILED
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import plural, print_json, print_table, remark
 
 
 def elect_leaders(
+    access: Access,
     topics: Topics = None,
     unclean: Annotated[
         bool,
@@ -33,16 +31,14 @@ def elect_leaders(
         ),
     ] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> int:
     """Give partitions back to their preferred leaders, the first of their replicas; with --unclean,
     give those without a leader to any replica that is alive.
     """
     if unclean:
         require_yes(yes, "an unclean election")
-    brokers = Brokers(bootstrap, timeout)
+    brokers = Brokers(access)
     partitions = choose(read_partitions(brokers), topics or ())
     if unclean:
         wanted = [p.key for p in partitions.values() if p.leader is None]

@@ -9,17 +9,14 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers, check
 from penstock.cli.cluster.options import Yes, confirm, require_yes
 from penstock.cli.cluster.state import ClusterState, Feature, gather
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import print_json, print_table, remark
 from penstock.wire.messages.update_features import (
@@ -33,18 +30,17 @@ UPGRADE = 1
 
 
 def features(
+    access: Access,
     upgrade: Annotated[
         bool, typer.Option("--upgrade", help="Raise each to the highest that all nodes support.")
     ] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show each feature's finalised level and the levels that every node supports."""
     if upgrade:
         require_yes(yes, "finalising features")
-    brokers = Brokers(bootstrap, timeout)
+    brokers = Brokers(access)
     state = gather(brokers)
     raised = [f for f in state.features.values() if f.supported_max > f.finalized]
     if not upgrade:

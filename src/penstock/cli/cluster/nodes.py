@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers
 from penstock.cli.cluster.health import loads
 from penstock.cli.cluster.state import ClusterState, gather
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import bytes_text, print_json, print_table, remark
 from penstock.config.listeners import address_text
 
 
 def nodes(
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    access: Access,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List the nodes with address, rack, state, role in the quorum, leaders, replicas and disk."""
-    state = gather(Brokers(bootstrap, timeout))
+    state = gather(Brokers(access))
     if output_format is Format.JSON:
         print_json(node_facts(state))
         return

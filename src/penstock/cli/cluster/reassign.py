@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers
 from penstock.cli.cluster.choice import choose
 from penstock.cli.cluster.execution import cancel, execute, tidy, unfinished
@@ -36,12 +37,8 @@ from penstock.cli.cluster.state import (
 )
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import plural, print_json, print_table, remark
 
@@ -49,6 +46,7 @@ EXIT_UNFINISHED = 3
 
 
 def reassign(
+    access: Access,
     topics: Topics = None,
     replication_factor: Annotated[
         int | None,
@@ -81,9 +79,7 @@ def reassign(
         bool, typer.Option("--cancel", help="Undo what is under way and not done.")
     ] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> int:
     """Plan an even spread of the partitions, show it, and carry it out; exit code 3 of --verify
     means that it is not done yet.
@@ -95,7 +91,7 @@ def reassign(
     rate = throttle_rate(throttle)
     if not (verify or cancel or dry_run):
         require_yes(yes, "a reassignment")
-    brokers = Brokers(bootstrap, timeout)
+    brokers = Brokers(access)
     as_json = output_format is Format.JSON
     if verify:
         return _verify(brokers, _read_plan(plan), as_json=as_json)

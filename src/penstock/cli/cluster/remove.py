@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers, check
 from penstock.cli.cluster.options import NodeId, Yes, confirm, require_node, require_yes
 from penstock.cli.cluster.state import Node, read_nodes, read_partitions, read_quorum
 from penstock.cli.cluster.voters import drop_voter
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import print_json
 from penstock.wire.messages.unregister_broker import (
@@ -23,15 +20,14 @@ from penstock.wire.messages.unregister_broker import (
 
 
 def remove(
+    access: Access,
     node: NodeId,
     yes: Yes = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Take the stopped NODE, which holds no replica any more, out of the voters and the cluster."""
     require_yes(yes, f"removing node {node}")
-    brokers = Brokers(bootstrap, timeout)
+    brokers = Brokers(access)
     state = read_nodes(brokers)
     _require_stopped(require_node(state, node))
     held = [p for p in read_partitions(brokers).values() if node in p.replicas]

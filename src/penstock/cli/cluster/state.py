@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from penstock.base.ids import METADATA_TOPIC, Uuid
-from penstock.cli.cluster.asking import Address, Brokers, check
+from penstock.cli.cluster.asking import Brokers, check
 from penstock.cli.errors import CliError
+from penstock.kafka.client import Address
 from penstock.wire.messages.api_versions import ApiVersionsResponse
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.messages.describe_log_dirs import (

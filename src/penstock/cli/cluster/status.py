@@ -10,18 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers
 from penstock.cli.cluster.configs import read_min_isr
 from penstock.cli.cluster.health import Health, is_away, judge, skew, under_replicated
 from penstock.cli.cluster.nodes import node_facts, print_nodes
 from penstock.cli.cluster.state import ClusterState, Quorum, Replica, gather
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import (
     clear_screen,
@@ -38,6 +35,7 @@ WORST_SHOWN_MAX = 10
 
 
 def status(
+    access: Access,
     watch: Annotated[
         float | None,
         typer.Option(
@@ -47,14 +45,12 @@ def status(
             help="Show it again after so many seconds, until Ctrl-C.",
         ),
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> int:
     """Show the quorum, the nodes, partitions in danger, moves under way and skew; exit code 3
     when data is unavailable or has lost safety.
     """
-    brokers = Brokers(bootstrap, timeout)
+    brokers = Brokers(access)
     if watch is None:
         return _show_once(brokers, output_format)
     try:

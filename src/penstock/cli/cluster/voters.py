@@ -6,17 +6,14 @@ a cluster of any size, the others observe.
 
 from __future__ import annotations
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers, check
 from penstock.cli.cluster.options import NodeId, require_node
 from penstock.cli.cluster.state import Endpoint, Node, Quorum, read_nodes, read_quorum
 from penstock.cli.errors import CliError
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import print_json
 from penstock.wire.messages.add_raft_voter import (
@@ -28,13 +25,12 @@ from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, Rem
 
 
 def add_voter(
+    access: Access,
     node: NodeId,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Make NODE, which follows the metadata as an observer, a voter of the quorum."""
-    brokers = Brokers(bootstrap, timeout)
+    brokers = Brokers(access)
     state = read_nodes(brokers)
     quorum = read_quorum(brokers)
     registered = require_node(state, node)
@@ -70,13 +66,12 @@ def _endpoint(node: Node, leader: Node | None, quorum: Quorum) -> Endpoint:
 
 
 def remove_voter(
+    access: Access,
     node: NodeId,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Take NODE out of the voters; it goes on as an observer and keeps its data."""
-    brokers = Brokers(bootstrap, timeout)
+    brokers = Brokers(access)
     cluster_id = read_nodes(brokers).cluster_id
     if not drop_voter(brokers, cluster_id, read_quorum(brokers), node):
         raise CliError(f"node {node} is not a voter: see `penstock cluster status`")

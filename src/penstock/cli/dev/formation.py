@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers
 from penstock.cli.cluster.state import read_nodes, read_quorum
 from penstock.cli.dev.folders import LocalNode
@@ -16,7 +17,7 @@ def missing(nodes: Iterable[LocalNode]) -> str:
     """What is not there yet, in words; nothing when all nodes serve and all voters vote."""
     nodes = list(nodes)
     try:
-        brokers = Brokers(",".join(node.address for node in nodes), ANSWER_S_MAX)
+        brokers = Brokers(Access.of(",".join(node.address for node in nodes), ANSWER_S_MAX))
         serving = [node.id for node in read_nodes(brokers).nodes.values() if not node.fenced]
         voting = [voter.id for voter in read_quorum(brokers).voters if voter.heard_from]
     except CliError as e:

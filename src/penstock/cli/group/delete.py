@@ -7,27 +7,23 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.group.groups import Groups
 from penstock.cli.group.options import GroupNames
 from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import print_json
 
 
 def delete(
+    access: Access,
     names: GroupNames,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Delete each GROUP, which must have no members, with its committed offsets."""
     names = list(dict.fromkeys(names))
@@ -35,7 +31,7 @@ def delete(
         raise usage_error(
             f"deleting {', '.join(names)} needs a yes: nobody is here to ask, so add --yes"
         )
-    groups = Groups(Cluster(bootstrap, timeout))
+    groups = Groups(Cluster(access))
     groups.require(names)
     question = f"Delete {', '.join(names)} and its committed offsets?"
     if not yes and not typer.confirm(question, err=True):

@@ -10,20 +10,18 @@ from typing import Annotated
 import typer
 
 from penstock.base.errors import ErrorCode
-from penstock.cli.connection import Connection, find_coordinator
+from penstock.cli.access import Access
 from penstock.cli.errors import CliError
 from penstock.cli.group.groups import Groups, Partition, stop_members
 from penstock.cli.group.options import GroupName, parse_topics
 from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import plural, print_json
+from penstock.kafka.brokers import GROUP
+from penstock.kafka.connection import Connection
 from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -35,6 +33,7 @@ OFFSET_DELETE_VERSION = 0
 
 
 def delete_offsets(
+    access: Access,
     name: GroupName,
     topics: Annotated[
         list[str],
@@ -44,13 +43,11 @@ def delete_offsets(
             help="A topic, or some partitions of it; may be repeated.",
         ),
     ],
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Delete the offsets that GROUP has committed in a topic that no member of it reads."""
     chosen = parse_topics(topics)
-    groups = Groups(Cluster(bootstrap, timeout))
+    groups = Groups(Cluster(access))
     groups.require([name])
     committed = groups.committed(name)
     wanted = [p for p in sorted(committed) if p[0] in chosen and p[1] in (chosen[p[0]] or {p[1]})]
@@ -101,9 +98,9 @@ def _ask_coordinator(
         group_id=name,
         topics=[OffsetDeleteRequestTopic(name=t, partitions=ps) for t, ps in by_topic.items()],
     )
-    address = find_coordinator(cluster, name, doing)
+    address = cluster.coordinator(GROUP, name, doing)
     try:
-        with Connection(address, cluster.timeout_s) as connection:
+        with Connection(address, cluster.access.client) as connection:
             return connection.call(request, OffsetDeleteResponse, OFFSET_DELETE_VERSION)
     except OSError as e:
         raise CliError(f"cannot {doing}: {e}; look at the broker's log") from None

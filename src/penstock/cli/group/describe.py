@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.cli.access import Access
 from penstock.cli.group.groups import Described, Groups, Partition
 from penstock.cli.group.options import GroupNames
 from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import plural, print_json, print_table, title
 
 
 def describe(
+    access: Access,
     names: GroupNames,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show the state, the members and, per partition, the owner and the lag of each GROUP."""
-    groups = Groups(Cluster(bootstrap, timeout))
+    groups = Groups(Cluster(access))
     names = list(dict.fromkeys(names))
     groups.require(names)
     described = groups.describe(names)

@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.group.groups import Groups
 from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import print_json, print_table, remark
 
@@ -35,6 +32,7 @@ class GroupState(StrEnum):
 
 
 def list_groups(
+    access: Access,
     group_type: Annotated[
         GroupType | None,
         typer.Option("--type", help="Only groups of this protocol.", case_sensitive=False),
@@ -45,14 +43,12 @@ def list_groups(
             "--state", help="Only groups in this state; may be repeated.", case_sensitive=False
         ),
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List consumer groups with their protocol (classic or consumer) and state."""
     rows = [
         group
-        for group in Groups(Cluster(bootstrap, timeout)).listed().values()
+        for group in Groups(Cluster(access)).listed().values()
         if (group_type is None or group.type == group_type)
         and (not states or group.state in states)
     ]

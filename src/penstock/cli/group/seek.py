@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.group.groups import Groups, stop_members
 from penstock.cli.group.options import GroupName, Topics, parse_topics
@@ -20,17 +21,14 @@ from penstock.cli.group.places import (
 )
 from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import plural, print_json, print_table, remark
 
 
 def seek(
+    access: Access,
     name: GroupName,
     to: Annotated[
         str | None,
@@ -59,9 +57,7 @@ def seek(
             help="Write the offsets as they are before the change, for --from-csv.",
         ),
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Move GROUP, which must have no members, in the topics that it has read or in --topic."""
     if (to is None) == (from_csv is None) and not (export and to is None):
@@ -69,7 +65,7 @@ def seek(
     goal = None if to is None else parse_destination(to, time.time_ns() // 1_000_000)
     listed = None if from_csv is None else read_csv(from_csv)
     chosen = parse_topics(topics or ())
-    groups = Groups(Cluster(bootstrap, timeout))
+    groups = Groups(Cluster(access))
     if not chosen and listed is None:
         groups.require([name], "see `penstock group list`, or make it by giving --topic too")
     now = groups.committed(name)

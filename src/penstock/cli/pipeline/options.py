@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import typer
 
-from penstock.cli.options import Format
+from penstock.cli.options import ConfigFile, Format, OptionGroup, OutputFormat, Xs
 
 MASTER_DEFAULT = "local[*]"
 
@@ -17,9 +17,9 @@ Bootstrap = Annotated[
     typer.Option(
         "--bootstrap",
         "-b",
-        envvar="PENSTOCK_BOOTSTRAP",
         metavar="HOST:PORT[,HOST:PORT...]",
-        help="Brokers to ask first; else what the project says, else localhost:9092.",
+        help="Brokers to ask first; else PENSTOCK_BOOTSTRAP of the environment, else what the"
+        " project says, else localhost:9092.",
     ),
 ]
 Master = Annotated[
@@ -56,13 +56,32 @@ Restarts = Annotated[
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class RunOptions(OptionGroup):
     """How a pipeline is run, as the command line says it."""
 
     bootstrap: str | None = None
     master: str | None = None
-    settings: Sequence[str] = field(default_factory=tuple)
-    conf: Sequence[str] = field(default_factory=tuple)
+    settings: Sequence[str] = ()
+    conf: Sequence[str] = ()
     name: str | None = None
     restarts: int | None = None
     output: Format = Format.TEXT
+    xs: Sequence[str] = ()
+    config_file: str | None = None
+
+    OPTIONS: ClassVar[Mapping[str, tuple[Any, Any]]] = {
+        "master": (Master, None),
+        "settings": (Settings, None),
+        "conf": (Conf, None),
+        "name": (Name, None),
+        "restarts": (Restarts, None),
+        "output": (OutputFormat, Format.TEXT),
+        "bootstrap": (Bootstrap, None),
+        "xs": (Xs, None),
+        "config_file": (ConfigFile, None),
+    }
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> Self:
+        lists = {name: options[name] or () for name in ("settings", "conf", "xs")}
+        return cls(**{**options, **lists})

@@ -15,8 +15,7 @@ import typer
 
 from penstock.cli.errors import CliError, did_you_mean, usage_error
 from penstock.cli.lazy import LazyGroup, Verb, command_of
-from penstock.cli.options import Format, OutputFormat
-from penstock.cli.pipeline import options as shared
+from penstock.cli.options import keyword, shaped
 from penstock.cli.pipeline.options import RunOptions
 from penstock.cli.pipeline.run import run_project
 from penstock.spark.pipeline.errors import PipelineError
@@ -24,16 +23,7 @@ from penstock.spark.pipeline.project import Project, ready_pipelines
 from penstock.spark.pipeline.settings import CHECKPOINT, as_text
 from penstock.spark.pipeline.signature import Kind, Setting, Signature, signature_of
 
-RUN_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "bootstrap": (shared.Bootstrap, None),
-    "master": (shared.Master, None),
-    "settings": (shared.Settings, None),
-    "conf": (shared.Conf, None),
-    "name": (shared.Name, None),
-    "restarts": (shared.Restarts, None),
-    "output": (OutputFormat, Format.TEXT),
-}
-RESERVED = frozenset({*RUN_OPTIONS, "set", "format", "help"})
+RESERVED = frozenset({*RunOptions.OPTIONS, "set", "format", "config", "command_config", "help"})
 
 
 class PipelineGroup(LazyGroup):
@@ -87,18 +77,13 @@ def ready_command(name: str, path: Path) -> Callable[..., int]:
         raise CliError(str(e)) from None
 
     def command(**given: Any) -> int:
-        typed = _typed(signature, given)
-        own = {key: given[key] for key in RUN_OPTIONS}
-        own["settings"] = [*(own["settings"] or ()), *typed]
-        own["conf"] = own["conf"] or ()
-        return run_project(Project(name, path), RunOptions(**own))
+        own = {key: given[key] for key in RunOptions.OPTIONS}
+        own["settings"] = [*(own["settings"] or ()), *_typed(signature, given)]
+        return run_project(Project(name, path), RunOptions.of_options(own))
 
     parameters = [_parameter(s) for s in signature.settings if s.name not in RESERVED]
-    parameters += [_keyword(key, kind, value) for key, (kind, value) in RUN_OPTIONS.items()]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__ = signature.text.partition("\n\n")[0]
-    return command
+    parameters += [keyword(key, kind, value) for key, (kind, value) in RunOptions.OPTIONS.items()]
+    return shaped(command, parameters, signature.text.partition("\n\n")[0])
 
 
 def _typed(signature: Signature, given: dict[str, Any]) -> list[str]:
@@ -118,12 +103,8 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     option = f"--{setting.option}"
     if setting.kind is Kind.BOOL:
         names = f"{option}/--no-{setting.option}" if setting.default else option
-        return _keyword(setting.name, Annotated[bool | None, typer.Option(names, help=text)], None)
+        return keyword(setting.name, Annotated[bool | None, typer.Option(names, help=text)], None)
     metavar = {Kind.LIST: "A,B,..."}.get(setting.kind, setting.kind.value.upper())
     metavar = "TEXT" if setting.kind is Kind.STR else metavar
     kind = Annotated[str | None, typer.Option(option, metavar=metavar, help=text)]
-    return _keyword(setting.name, kind, None)
-
-
-def _keyword(name: str, kind: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    return keyword(setting.name, kind, None)

@@ -3,51 +3,44 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from penstock.cli.errors import CliError, usage_error
-from penstock.cli.options import BOOTSTRAP_DEFAULT, Format, OutputFormat
-from penstock.cli.pipeline.options import (
-    MASTER_DEFAULT,
-    Bootstrap,
-    Conf,
-    Master,
-    Name,
-    Restarts,
-    RunOptions,
-    Settings,
-)
+from penstock.cli.options import BOOTSTRAP_DEFAULT
+from penstock.cli.pipeline.options import MASTER_DEFAULT, RunOptions
 from penstock.cli.pipeline.view import view_for
 from penstock.cli.values import parse_pairs
+from penstock.kafka import settings
+from penstock.kafka.given import above, gather
+from penstock.spark.client_settings import SPELLING, VOCABULARY
 from penstock.spark.pipeline.errors import BusyError, PipelineError
 from penstock.spark.pipeline.job import Job
 from penstock.spark.pipeline.project import READY_FOLDER, Project, find
-from penstock.spark.pipeline.settings import BOOTSTRAP, arguments, with_checkpoint
+from penstock.spark.pipeline.settings import KAFKA, arguments, with_checkpoint
 from penstock.spark.pipeline.signature import signature_of
 from penstock.spark.pipeline.state import Folder
 from penstock.spark.pipeline.supervise import Supervisor
 
+_VOCABULARY = replace(VOCABULARY, spelling=replace(SPELLING, noun="setting", prefix=""))
+"""Where -X, the environment and its file give settings, their names have no prefix."""
+
 
 def run(
+    options: RunOptions,
     target: Annotated[
         str,
         typer.Argument(
             metavar="PIPELINE", help="A project folder, a Python file, or a ready pipeline's name."
         ),
     ],
-    master: Master = None,
-    settings: Settings = None,
-    conf: Conf = None,
-    name: Name = None,
-    restarts: Restarts = None,
-    bootstrap: Bootstrap = None,
-    output: OutputFormat = Format.TEXT,
 ) -> int:
     """Run a pipeline until it is done, or until Ctrl-C or `penstock pipeline stop`."""
-    options = RunOptions(bootstrap, master, settings or (), conf or (), name, restarts, output)
     try:
         project = find(target)
     except PipelineError as e:
@@ -67,8 +60,7 @@ def run_project(project: Project, options: RunOptions) -> int:
 
 
 def _supervise(project: Project, options: RunOptions) -> int:
-    settings = _settings(project, options)
-    job, folder = _job(project, options, settings)
+    job, folder = _job(project, options, settings_of(project, options))
     with folder.held(), view_for(options.output, folder.name) as view:
         return Supervisor(job, folder, view, options.restarts).run()
 
@@ -79,32 +71,58 @@ def check_spark() -> None:
         raise CliError("pipelines need Spark: install it with pip install 'penstock[spark]'")
 
 
-def _settings(project: Project, options: RunOptions) -> dict[str, str]:
-    """The command line above the project's file; the brokers are always among them."""
-    given = project.settings | parse_pairs(options.settings, "setting")
-    if options.bootstrap is not None:
-        given[BOOTSTRAP] = options.bootstrap
-    return {BOOTSTRAP: BOOTSTRAP_DEFAULT, **given}
+def settings_of(project: Project, options: RunOptions) -> dict[str, str]:
+    """The command line above the environment and its file, and those above the project's file; the
+    brokers are always among them.
+    """
+    typed = parse_pairs(options.settings, "setting")
+    brokers = {} if options.bootstrap is None else {settings.BOOTSTRAP: options.bootstrap}
+    kafka = {settings.BOOTSTRAP: BOOTSTRAP_DEFAULT}
+    for given in (_kafka_of(project.settings), _given(project, options), _kafka_of(typed), brokers):
+        kafka = above(given, kafka)
+    others = {
+        name: value
+        for name, value in (project.settings | typed).items()
+        if not name.startswith(KAFKA)
+    }
+    return others | {f"{KAFKA}{name}": value for name, value in kafka.items()}
 
 
-def _job(project: Project, options: RunOptions, settings: dict[str, str]) -> tuple[Job, Folder]:
+def _given(project: Project, options: RunOptions) -> dict[str, str]:
+    """What -X, the environment and its file say; the latter two are not meant for a pipeline that
+    takes no settings of Kafka's.
+    """
+    takes_kafka = project.is_declarative or signature_of(project.file).takes_kafka
+    environment = os.environ if takes_kafka else {}
+    return gather(_VOCABULARY, options.xs, options.config_file, environment).values
+
+
+def _kafka_of(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the Kafka client, by Java's names."""
+    found = {
+        name.removeprefix(KAFKA): value for name, value in given.items() if name.startswith(KAFKA)
+    }
+    return {settings.ALIASES.get(name, name): value for name, value in found.items()}
+
+
+def _job(project: Project, options: RunOptions, given: dict[str, str]) -> tuple[Job, Folder]:
     """What the child is told. Settings are checked here, where it costs no start of Spark."""
     spark = project.spark | parse_pairs(options.conf, "Spark configuration")
     master = options.master or spark.get("spark.master", MASTER_DEFAULT)
     spark.pop("spark.master", None)
-    folder = Folder(options.name or default_name(project, settings))
+    folder = Folder(options.name or default_name(project, given))
     if not project.is_declarative:
         signature = signature_of(project.file)
         if master.startswith("local"):  # else no folder of this machine will do
-            settings = with_checkpoint(signature, settings, str(folder.checkpoint))
-        arguments(signature, settings)
-    job = Job(folder.name, str(project.file), project.is_declarative, settings, master, spark)
+            given = with_checkpoint(signature, given, str(folder.checkpoint))
+        arguments(signature, given)
+    job = Job(folder.name, str(project.file), project.is_declarative, given, master, spark)
     return job, folder
 
 
-def default_name(project: Project, settings: dict[str, str]) -> str:
+def default_name(project: Project, given: dict[str, str]) -> str:
     """A ready pipeline is named after its topic too: each topic has its own progress."""
-    topic = settings.get("topic")
+    topic = given.get("topic")
     if project.file.parent != READY_FOLDER or topic is None:
         return project.name
     return f"{project.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', topic)}"

@@ -6,21 +6,19 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.errors import CliError
 from penstock.cli.kafka import Cluster, NewPartitions
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
     TopicName,
 )
 from penstock.cli.output import print_json
 
 
 def add_partitions(
+    access: Access,
     name: TopicName,
     total: Annotated[
         int,
@@ -28,12 +26,10 @@ def add_partitions(
             metavar="TOTAL", min=1, help="How many partitions the topic shall have in all."
         ),
     ],
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Grow the topic NAME to TOTAL partitions; keys may move to other partitions from then on."""
-    cluster = Cluster(bootstrap, timeout)
+    cluster = Cluster(access)
     admin = cluster.admin()
     present = len(cluster.topic(admin, name).partitions)
     if total <= present:
@@ -42,7 +38,9 @@ def add_partitions(
             f" give a TOTAL above {present}"
         )
     futures = admin.create_partitions(
-        [NewPartitions(name, total)], operation_timeout=timeout, request_timeout=timeout
+        [NewPartitions(name, total)],
+        operation_timeout=cluster.timeout_s,
+        request_timeout=cluster.timeout_s,
     )
     cluster.wait(futures[name], f"add partitions to {name!r}")
     if output_format is Format.JSON:

@@ -6,16 +6,13 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.errors import usage_error
 from penstock.cli.kafka import AlterConfigOpType, Cluster, ConfigEntry, ConfigResource, ResourceType
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Configs,
     Format,
     OutputFormat,
-    Timeout,
     TopicName,
 )
 from penstock.cli.output import plural, print_json
@@ -23,6 +20,7 @@ from penstock.cli.values import parse_pairs
 
 
 def alter(
+    access: Access,
     name: TopicName,
     config: Configs = None,
     unset: Annotated[
@@ -33,9 +31,7 @@ def alter(
             help="A topic setting to give back to the default; may be repeated.",
         ),
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Change settings of the topic NAME; what is not named stays as it is."""
     configs = parse_pairs(config or (), "topic setting")
@@ -44,7 +40,7 @@ def alter(
         raise usage_error("nothing to change: give --config KEY=VALUE or --unset KEY")
     if both := configs.keys() & set(removed):
         raise usage_error(f"setting {min(both)!r} is both set and unset: keep one of them")
-    cluster = Cluster(bootstrap, timeout)
+    cluster = Cluster(access)
     admin = cluster.admin()
     cluster.topic(admin, name)
     entries = [
@@ -52,7 +48,9 @@ def alter(
         for key, value in configs.items()
     ] + [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in removed]
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-    future = admin.incremental_alter_configs([resource], request_timeout=timeout)[resource]
+    future = admin.incremental_alter_configs([resource], request_timeout=cluster.timeout_s)[
+        resource
+    ]
     cluster.wait(future, f"alter topic {name!r}")
     if output_format is Format.JSON:
         print_json({"topic": name, "set": configs, "unset": removed})

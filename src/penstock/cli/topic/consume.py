@@ -15,15 +15,12 @@ from typing import Annotated
 import typer
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from penstock.cli.access import Access
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.kafka import AdminClient, Cluster, pick_partitions
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
     TopicName,
 )
 from penstock.cli.topic.render import Renderer
@@ -48,6 +45,7 @@ class Output(StrEnum):
 
 
 def consume(
+    access: Access,
     name: TopicName,
     start: Annotated[
         str,
@@ -91,9 +89,7 @@ def consume(
             help="text: a line each; json: an object per line; raw: the values' bytes alone.",
         ),
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Print the messages of the topic NAME, up to its present end unless following."""
     now_ms = time.time_ns() // 1_000_000
@@ -103,7 +99,7 @@ def consume(
     if following and last is not None:
         raise usage_error("--follow and --to exclude each other: keep one of them")
     shown = output or (Output.JSON if output_format is Format.JSON else Output.TEXT)
-    cluster = Cluster(bootstrap, timeout)
+    cluster = Cluster(access)
     admin = cluster.admin()
     partitions = pick_partitions(name, cluster.topic(admin, name), partition)
     bounds = _bounds(cluster, admin, name, partitions, first, last)
@@ -150,9 +146,7 @@ def _read(
     following: bool,
 ) -> None:
     reading = _Reading(cluster, bounds, following=following)
-    consumer = Consumer(
-        cluster.settings(CONSUMER_SETTINGS | {"enable.partition.eof": not following})
-    )
+    consumer = cluster.consumer(CONSUMER_SETTINGS | {"enable.partition.eof": not following})
     try:
         consumer.assign([TopicPartition(name, p, bounds[p][0]) for p in reading.open_partitions])
         reading.print_messages(consumer, renderer, count)

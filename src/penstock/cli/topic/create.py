@@ -7,15 +7,12 @@ from typing import Annotated
 import typer
 from confluent_kafka import KafkaException
 
+from penstock.cli.access import Access
 from penstock.cli.kafka import AdminClient, Cluster, NewTopic
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Configs,
     Format,
     OutputFormat,
-    Timeout,
     TopicName,
 )
 from penstock.cli.output import print_json
@@ -25,6 +22,7 @@ BROKER_DEFAULT = -1
 
 
 def create(
+    access: Access,
     name: TopicName,
     partitions: Annotated[
         int | None,
@@ -48,13 +46,11 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed when the topic is already there.")
     ] = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Create the topic NAME."""
     configs = parse_pairs(config or (), "topic setting")
-    cluster = Cluster(bootstrap, timeout)
+    cluster = Cluster(access)
     admin = cluster.admin()
     created = create_topic(
         cluster, admin, name, partitions, replicas, configs, may_exist=if_not_exists

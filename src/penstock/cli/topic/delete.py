@@ -7,26 +7,22 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
     TopicNames,
 )
 from penstock.cli.output import print_json
 
 
 def delete(
+    access: Access,
     names: TopicNames,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Delete each topic NAME with all of its messages."""
     names = list(dict.fromkeys(names))
@@ -34,7 +30,7 @@ def delete(
         raise usage_error(
             f"deleting {', '.join(names)} needs a yes: nobody is here to ask, so add --yes"
         )
-    cluster = Cluster(bootstrap, timeout)
+    cluster = Cluster(access)
     admin = cluster.admin()
     known = cluster.topics(admin)
     for name in names:
@@ -43,7 +39,9 @@ def delete(
     question = f"Delete {', '.join(names)} and all messages in it?"
     if not yes and not typer.confirm(question, err=True):
         raise CliError("nothing was deleted: answer y to delete")
-    futures = admin.delete_topics(names, operation_timeout=timeout, request_timeout=timeout)
+    futures = admin.delete_topics(
+        names, operation_timeout=cluster.timeout_s, request_timeout=cluster.timeout_s
+    )
     for name in names:
         cluster.wait(futures[name], f"delete topic {name!r}")
         if output_format is Format.TEXT:

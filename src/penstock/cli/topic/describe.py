@@ -7,6 +7,7 @@ from typing import Any
 from confluent_kafka import TopicCollection
 
 from penstock.base.ids import uuid_text
+from penstock.cli.access import Access
 from penstock.cli.kafka import (
     AdminClient,
     Cluster,
@@ -16,32 +17,27 @@ from penstock.cli.kafka import (
     TopicDescription,
 )
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
     TopicNames,
 )
 from penstock.cli.output import plural, print_json, print_table, title
 
 
 def describe(
+    access: Access,
     names: TopicNames,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show the id, the changed settings and the partitions of each topic NAME."""
-    cluster = Cluster(bootstrap, timeout)
+    cluster = Cluster(access)
     admin = cluster.admin()
     known = cluster.topics(admin)
     for name in names:
         if name not in known:
             raise cluster.missing_topic(name, known)
     names = list(dict.fromkeys(names))
-    futures = admin.describe_topics(TopicCollection(names), request_timeout=timeout)
+    futures = admin.describe_topics(TopicCollection(names), request_timeout=cluster.timeout_s)
     described = [cluster.wait(futures[name], f"describe topic {name!r}") for name in names]
     topics = [_facts(cluster, admin, topic) for topic in described]
     if output_format is Format.JSON:

@@ -6,14 +6,11 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import print_json, print_table, remark
 
@@ -21,15 +18,14 @@ INTERNAL_PREFIX = "__"
 
 
 def list_topics(
+    access: Access,
     internal: Annotated[
         bool, typer.Option("--internal", help="Show the cluster's own topics (__name) too.")
     ] = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List topics with their numbers of partitions and replicas."""
-    cluster = Cluster(bootstrap, timeout)
+    cluster = Cluster(access)
     rows = [
         (
             name,

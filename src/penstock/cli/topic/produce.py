@@ -17,16 +17,13 @@ from typing import IO, Annotated, Any
 import typer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from penstock.cli.access import Access
 from penstock.cli.errors import EXIT_FAILED, CliError, usage_error
 from penstock.cli.kafka import Cluster, pick_partitions
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
     Acks,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
     TopicName,
 )
 from penstock.cli.output import plural, print_json, progress, remark
@@ -101,6 +98,7 @@ class Publisher:
 
 
 def produce(
+    access: Access,
     name: TopicName,
     input_form: Annotated[
         Input,
@@ -143,9 +141,7 @@ def produce(
     create: Annotated[
         bool, typer.Option("--create", help="Create the topic if it does not exist.")
     ] = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> int:
     """Publish each line of stdin or of a file as a message to the topic NAME."""
     if key_separator is not None:
@@ -155,7 +151,7 @@ def produce(
             )
         input_form = Input.KEY_VALUE
     headers = parse_headers(header or ())
-    cluster = Cluster(bootstrap, timeout)
+    cluster = Cluster(access)
     _prepare_topic(cluster, name, partition, create=create)
     with _open(file) as stream:
         started = time.monotonic()
@@ -180,7 +176,7 @@ def _producer(cluster: Cluster, acks: Acks, compression: CompressionName) -> Pro
         "request.timeout.ms": timeout_ms,
         "message.max.bytes": MESSAGE_BYTES_MAX,
     }
-    return Producer(cluster.settings(settings))
+    return cluster.producer(settings)
 
 
 def _prepare_topic(cluster: Cluster, name: str, partition: int | None, *, create: bool) -> None:

@@ -8,15 +8,12 @@ from typing import Annotated
 import typer
 from confluent_kafka import TopicPartition
 
+from penstock.cli.access import Access
 from penstock.cli.errors import usage_error
 from penstock.cli.kafka import AdminClient, Cluster, pick_partitions
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
     TopicName,
 )
 from penstock.cli.output import print_json, print_table
@@ -24,6 +21,7 @@ from penstock.cli.values import parse_time_ms
 
 
 def trim(
+    access: Access,
     name: TopicName,
     before_offset: Annotated[
         int | None,
@@ -46,9 +44,7 @@ def trim(
     partition: Annotated[
         int | None, typer.Option("--partition", min=0, help="Only this partition; all if left out.")
     ] = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Drop the oldest messages of the topic NAME; give exactly one of --before-offset, --before
     and --keep.
@@ -56,7 +52,7 @@ def trim(
     if sum(option is not None for option in (before_offset, before, keep)) != 1:
         raise usage_error("give exactly one of --before-offset, --before and --keep")
     before_ms = None if before is None else parse_time_ms(before, time.time_ns() // 1_000_000)
-    cluster = Cluster(bootstrap, timeout)
+    cluster = Cluster(access)
     admin = cluster.admin()
     partitions = pick_partitions(name, cluster.topic(admin, name), partition)
     limits = _limits(cluster, admin, name, partitions, before_offset, before_ms, keep)
@@ -65,7 +61,9 @@ def trim(
     ]
     low = {p: start for p, (start, _) in limits.items()}
     if wanted:
-        futures = admin.delete_records(wanted, request_timeout=timeout, operation_timeout=timeout)
+        futures = admin.delete_records(
+            wanted, request_timeout=cluster.timeout_s, operation_timeout=cluster.timeout_s
+        )
         for tp, future in futures.items():
             low[tp.partition] = cluster.wait(
                 future, f"trim {name!r} partition {tp.partition}"

@@ -11,18 +11,15 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers
 from penstock.cli.cluster.choice import choose
 from penstock.cli.cluster.options import Yes, confirm, require_yes
 from penstock.cli.cluster.state import read_partitions
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import plural, print_json
 from penstock.cli.txn.hanging import Open, find_open, known_id, write_abort_marker
@@ -35,6 +32,7 @@ _TWO_WAYS = (
 
 
 def abort(
+    access: Access,
     transactional_id: Annotated[
         str | None,
         typer.Argument(metavar="[ID]", help="Transactional id whose open transaction is aborted."),
@@ -58,9 +56,7 @@ def abort(
         typer.Option("--producer-epoch", min=0, metavar="E", help="Only if it is of this epoch."),
     ] = None,
     yes: Yes = False,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Abort the open transaction of ID and fence its producer; or end, in one partition, a
     transaction that hangs.
@@ -70,12 +66,12 @@ def abort(
     if transactional_id is not None:
         if any(option is not None for option in by_place):
             raise usage_error(f"that is two transactions: {_TWO_WAYS}")
-        _abort_known(bootstrap, timeout, transactional_id, yes=yes, as_json=as_json)
+        _abort_known(access, transactional_id, yes=yes, as_json=as_json)
         return
     if topic is None or partition is None or (start_offset is None and producer_id is None):
         raise usage_error(f"which transaction is meant? {_TWO_WAYS}")
     _require_yes(yes, f"the transaction in {topic}-{partition}")
-    brokers = Brokers(bootstrap, timeout)
+    brokers = Brokers(access)
     found = _find(brokers, (topic, partition), start_offset, producer_id, producer_epoch)
     _abort_hanging(brokers, found, yes=yes, as_json=as_json)
 
@@ -84,11 +80,9 @@ def _require_yes(yes: bool, what: str) -> None:
     require_yes(yes, f"aborting {what}")
 
 
-def _abort_known(
-    bootstrap: str, timeout: float, transactional_id: str, *, yes: bool, as_json: bool
-) -> None:
+def _abort_known(access: Access, transactional_id: str, *, yes: bool, as_json: bool) -> None:
     _require_yes(yes, f"the transaction of {transactional_id}")
-    transactions = Transactions(Brokers(bootstrap, timeout))
+    transactions = Transactions(Brokers(access))
     found = transactions.require(transactional_id)
     if found.state != "Ongoing":
         raise CliError(

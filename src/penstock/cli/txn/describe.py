@@ -7,14 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import print_json, print_pairs, title
 from penstock.cli.txn.transactions import Described, Transactions
@@ -26,13 +23,12 @@ TransactionalIds = Annotated[
 
 
 def describe(
+    access: Access,
     ids: TransactionalIds,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show state, producer id and epoch, timeout, start, age and partitions of each ID."""
-    transactions = Transactions(Brokers(bootstrap, timeout))
+    transactions = Transactions(Brokers(access))
     facts = [_facts(transactions.require(name)) for name in dict.fromkeys(ids)]
     if output_format is Format.JSON:
         print_json(facts)

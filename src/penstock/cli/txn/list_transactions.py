@@ -9,18 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.access import Access
 from penstock.cli.cluster.asking import Brokers
 from penstock.cli.cluster.choice import choose
 from penstock.cli.cluster.options import Topics
 from penstock.cli.cluster.state import read_partitions
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.options import (
-    BOOTSTRAP_DEFAULT,
-    TIMEOUT_S_DEFAULT,
-    Bootstrap,
     Format,
     OutputFormat,
-    Timeout,
 )
 from penstock.cli.output import print_json, print_table, remark
 from penstock.cli.txn.hanging import find_hanging, find_open
@@ -43,6 +40,7 @@ class TransactionState(StrEnum):
 
 
 def list_transactions(
+    access: Access,
     states: Annotated[
         list[TransactionState] | None,
         typer.Option(
@@ -76,9 +74,7 @@ def list_transactions(
         ),
     ] = False,
     topics: Topics = None,
-    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output_format: OutputFormat = Format.TEXT,
-    timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List transactional ids with coordinator, producer id and state; or, with --hanging, the
     transactions that hold partitions back and will not end by themselves.
@@ -92,12 +88,12 @@ def list_transactions(
                 " --hanging"
             )
         older_ms = parse_duration_ms(HANGING_AFTER) if longer_ms is None else longer_ms
-        transactions = Transactions(Brokers(bootstrap, timeout))
+        transactions = Transactions(Brokers(access))
         _list_hanging(transactions, topics or [], producer_ids or [], older_ms, as_json=as_json)
         return
     if topics:
         raise usage_error("--topic goes with --hanging: coordinators list by id")
-    listed = Transactions(Brokers(bootstrap, timeout)).listed(
+    listed = Transactions(Brokers(access)).listed(
         states=[state.value for state in states or ()],
         producer_ids=producer_ids or (),
         longer_than_ms=longer_ms,

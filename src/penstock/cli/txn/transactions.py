@@ -6,15 +6,15 @@ A coordinator that loads, moves or is busy with the same transaction is asked ag
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
-from penstock.cli.cluster.asking import Address, Brokers, check, reason
+from penstock.cli.cluster.asking import Brokers, check, reason
 from penstock.cli.cluster.state import Key, Node, read_nodes, read_partitions
-from penstock.cli.connection import RETRY_S, TRANSACTION, find_coordinator
 from penstock.cli.errors import CliError, did_you_mean
+from penstock.kafka.brokers import TRANSACTION, Patience
+from penstock.kafka.client import Address, place, why
 from penstock.metadata.names import TRANSACTIONS_TOPIC
 from penstock.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -163,22 +163,21 @@ class Transactions:
             )
 
     def _coordinator(self, transactional_id: str, doing: str) -> Address:
-        return find_coordinator(self.brokers.cluster, transactional_id, doing, TRANSACTION)
+        return self.brokers.cluster.coordinator(TRANSACTION, transactional_id, doing)
 
     def _until_ready(self, ask: Callable[[], tuple[int, _T]], doing: str) -> _T:
         """The answer, as soon as a coordinator gives one."""
-        deadline = time.monotonic() + self.brokers.timeout_s
+        patience = Patience(self.brokers.timeout_s)
         while True:
             code, answer = ask()
             if code not in _NOT_YET:
                 check(code, None, doing)
                 return answer
-            if time.monotonic() > deadline:
+            if not patience.wait():
                 raise CliError(
                     f"cannot {doing}: its coordinator is not ready ({reason(code, None)}); try"
                     " again, or wait longer with --timeout"
                 )
-            time.sleep(RETRY_S)
 
 
 def ask_node(
@@ -188,10 +187,9 @@ def ask_node(
     try:
         return brokers.ask_at(address, request, answer, doing)
     except OSError as e:
-        host, port = address
-        why = (e.strerror or str(e)).lower()
         raise CliError(
-            f"cannot {doing}: {host}:{port} does not answer ({why}); see `penstock cluster nodes`"
+            f"cannot {doing}: {place(address)} does not answer ({why(e)}); see"
+            " `penstock cluster nodes`"
         ) from None
 
 

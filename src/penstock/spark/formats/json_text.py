@@ -27,6 +27,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from penstock.kafka.errors import ClientError
 from penstock.spark.errors import OptionError, SparkError
 
 SAMPLE_ROWS: Final = 1000
@@ -127,7 +128,7 @@ def infer_topic(spark: SparkSession, topic: str, column: str = "value", **kafka:
     )
     try:
         return infer(rows, column)
-    except SparkError as e:
+    except ClientError as e:
         raise SparkError(f"topic {topic}: {e}") from None
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.spark.errors import ClusterError, SparkError
+from penstock.kafka.errors import ClientError, ClusterError
 from penstock.spark.pipeline.errors import PipelineError
 
 SENTENCE_CHARS_MAX = 600
@@ -65,7 +65,7 @@ def of_exception(error: BaseException, file: Path) -> Failure:
         return Failure(str(error), Cause.OWN)
     if isinstance(error, SyntaxError):
         return Failure(f"{error.filename}:{error.lineno}: {error.msg}", Cause.OWN)
-    if isinstance(error, SparkError):
+    if isinstance(error, ClientError):
         found = of_text(f"penstock.spark.errors.{type(error).__name__}: {error}")
     else:
         found = of_text(f"{type(error).__name__}: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.cli.options import Format
 from penstock.cli.pipeline import run as run_verb
 from penstock.cli.pipeline import view
 from penstock.cli.pipeline.live_view import LiveView
+from penstock.cli.pipeline.options import RunOptions
 from penstock.cli.pipeline.ready import ready_command
 from penstock.cli.pipeline.run import default_name
 from penstock.cli.pipeline.view import progress_text, view_for
@@ -166,3 +168,47 @@ def test_runs_of_this_machine(ready: Path, capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out
     assert "status    crashed" in said
     assert "progress  words: batch 7" in said
+
+
+def test_settings_of_the_client_by_every_way(
+    ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nclient.id=file\n")
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(file))
+    monkeypatch.setenv("PENSTOCK_X_SASL_PASSWORD", "environment")
+    written = {"kafka.sasl.jaas.config": "x", "kafka.socket.timeout.ms": "1", "topic": "written"}
+    there = replace(find("copy-all"), settings=written)
+    options = RunOptions(
+        bootstrap="h:1",
+        settings=["topic=typed", "kafka.client.id=set"],
+        xs=["sasl.username=ann", "request.timeout.ms=2"],
+    )
+    assert run_verb.settings_of(there, options) == {
+        "topic": "typed",
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "ann",
+        "kafka.sasl.password": "environment",
+        "kafka.client.id": "set",
+        "kafka.request.timeout.ms": "2",
+    }
+
+
+def test_the_environment_is_not_for_a_pipeline_without_kafka(
+    ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_X_CLIENT_ID", "environment")
+    (ready / "bare.py").write_text("def pipeline(spark): ...\n")
+    assert run_verb.settings_of(find("bare"), RunOptions()) == {
+        "kafka.bootstrap.servers": "localhost:9092"
+    }
+
+
+def test_a_misspelt_setting_of_the_client(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = ["pipeline", "copy-all", "--topic", "t", "-X", "sasl.pasword=secret"]
+    assert run(typed) == EXIT_USAGE
+    said = capsys.readouterr().err
+    assert "-X: unknown setting sasl.pasword (did you mean sasl.password?)" in said
+    assert "secret" not in said

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.errors import ClusterError, OptionError
+from penstock.kafka.errors import ClusterError
+from penstock.spark.errors import OptionError
 from penstock.spark.pipeline import state
 from penstock.spark.pipeline.errors import PipelineError
 from penstock.spark.pipeline.failure import SENTENCE_CHARS_MAX, Cause, of_exception, of_text

@@ -10,7 +10,7 @@ know the password is found out. Names and passwords are their UTF-8 bytes, as Ka
 A password is in no `repr` and in no message of an error.
 
 Limits: a broker may ask for `ITERATIONS_MIN` to `ITERATIONS_MAX` rounds of hashing; fewer would
-give the password away, more would hold a worker up.
+give the password away, more would hold the client up.
 """
 
 from __future__ import annotations

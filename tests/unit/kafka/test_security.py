@@ -9,9 +9,8 @@ import pickle
 
 import pytest
 
-from penstock.spark.errors import OptionError
-from penstock.spark.security import Pem, Security, Tls, context_of, security_of
-from penstock.spark.security_sasl import (
+from penstock.kafka.errors import SettingError
+from penstock.kafka.sasl import (
     ITERATIONS_MAX,
     Refused,
     Sasl,
@@ -19,6 +18,7 @@ from penstock.spark.security_sasl import (
     plain,
     scram,
 )
+from penstock.kafka.security import Pem, Security, Tls, context_of, security_of
 
 # RFC 7677, section 3
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -151,9 +151,9 @@ def test_logins_as_java_writes_them(text: str, username: str, password: str) -> 
 )
 def test_logins_that_cannot_be_used_are_not_shown(text: str, why: str) -> None:
     kafka = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
-    with pytest.raises(OptionError) as failed:
+    with pytest.raises(SettingError) as failed:
         security_of({**kafka, "sasl.jaas.config": text})
-    assert "kafka.sasl.jaas.config" in str(failed.value)
+    assert "sasl.jaas.config" in str(failed.value)
     assert why in str(failed.value)
     assert SECRET not in str(failed.value)
 
@@ -166,31 +166,31 @@ def test_an_entry_of_jaas() -> None:
     ("kafka", "why"),
     [
         ({"security.protocol": "TLS"}, "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-        ({"sasl.username": "ann"}, "kafka.sasl.username is given, but kafka.security.protocol is"),
-        ({"ssl.ca.location": "/x"}, "kafka.ssl.ca.location is given, but kafka.security.protocol"),
+        ({"sasl.username": "ann"}, "sasl.username is given, but security.protocol is"),
+        ({"ssl.ca.location": "/x"}, "ssl.ca.location is given, but security.protocol"),
         ({**SASL, "sasl.mechanism": "GSSAPI"}, "is GSSAPI, which cannot be had here"),
         ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, "is OAUTHBEARER, which cannot be had here"),
-        ({**SASL, "sasl.mechanism": ""}, "kafka.sasl.mechanism is missing"),
-        ({**SASL, "sasl.password": ""}, "kafka.sasl.password is missing"),
-        ({**SASL, "sasl.jaas.config": "x"}, "one of the options kafka.sasl.jaas.config and"),
+        ({**SASL, "sasl.mechanism": ""}, "sasl.mechanism is missing"),
+        ({**SASL, "sasl.password": ""}, "sasl.password is missing"),
+        ({**SASL, "sasl.jaas.config": "x"}, "one of the settings sasl.jaas.config and"),
         ({**TLS, "ssl.truststore.location": "t.jks"}, "keytool -exportcert -rfc -alias CA -k"),
         (
             {**TLS, "ssl.keystore.location": "k.p12", "ssl.keystore.type": "PKCS12"},
-            "type PKCS12 (kafka.ssl.keystore.type), which cannot be read here",
+            "type PKCS12 (ssl.keystore.type), which cannot be read here",
         ),
-        ({**TLS, "ssl.key.location": "k"}, "kafka.ssl.key.location is given alone"),
-        ({**TLS, "ssl.certificate.location": "c"}, "kafka.ssl.certificate.location is given alone"),
+        ({**TLS, "ssl.key.location": "k"}, "ssl.key.location is given alone"),
+        ({**TLS, "ssl.certificate.location": "c"}, "ssl.certificate.location is given alone"),
         (
             {**TLS, "ssl.ca.location": "a", "ssl.ca.pem": "b"},
-            "one of the options kafka.ssl.ca.location and kafka.ssl.ca.pem",
+            "one of the settings ssl.ca.location and ssl.ca.pem",
         ),
-        ({**TLS, "ssl.enabled.protocols": "TLSv1.2,SSLv3"}, "kafka.ssl.enabled.protocols has 'SS"),
+        ({**TLS, "ssl.enabled.protocols": "TLSv1.2,SSLv3"}, "ssl.enabled.protocols has 'SS"),
         ({**TLS, "ssl.endpoint.identification.algorithm": "x"}, "must be https, or none or empty"),
         ({**TLS, "enable.ssl.certificate.verification": "no"}, "must be true or false"),
     ],
 )
 def test_what_cannot_be_had_is_said(kafka: dict[str, str], why: str) -> None:
-    with pytest.raises(OptionError) as failed:
+    with pytest.raises(SettingError) as failed:
         security_of(kafka)
     assert why in str(failed.value)
     assert "\n" not in str(failed.value)
@@ -241,7 +241,7 @@ def test_certificates_are_verified_unless_it_is_said_otherwise() -> None:
     ],
 )
 def test_files_and_texts_that_are_no_pem(tls: Tls) -> None:
-    with pytest.raises(OptionError, match=r"option kafka\.ssl\.ca\.location:.*as PEM") as failed:
+    with pytest.raises(SettingError, match=r"setting ssl\.ca\.location:.*as PEM") as failed:
         context_of(tls)
     assert SECRET not in str(failed.value)
 
@@ -249,5 +249,5 @@ def test_files_and_texts_that_are_no_pem(tls: Tls) -> None:
 def test_ciphers_by_openssls_names() -> None:
     found = context_of(Tls(ciphers="ECDHE-RSA-AES256-GCM-SHA384", versions=("TLSv1.2",)))
     assert "ECDHE-RSA-AES256-GCM-SHA384" in {c["name"] for c in found.get_ciphers()}
-    with pytest.raises(OptionError, match=r"kafka\.ssl\.cipher\.suites"):
+    with pytest.raises(SettingError, match=r"ssl\.cipher\.suites"):
         context_of(Tls(ciphers="NONE_SUCH"))

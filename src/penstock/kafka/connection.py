@@ -1,15 +1,17 @@
-"""Blocking connections that speak the protocol themselves, and the few that a Python worker keeps.
+"""Blocking connections that speak the protocol themselves, and the few that a process keeps.
 
 A connection carries requests in order; several may be under way, and answers are taken in the order
 of the requests. It is opened with the TLS and SASL that its `Client` asks for, and authenticates
 again in time where the broker limits a session. What goes wrong is an `OSError`, and the caller
-tries again or says it in words; a `SecurityError` or `OptionError` will not pass, and is raised
+tries again or says it in words; a `SecurityError` or `SettingError` will not pass, and is raised
 through.
 
-`take` and `give_back` keep idle connections for the next task of the same Python worker, which runs
-one task at a time: at most `IDLE_CONNECTIONS_MAX`, the oldest is closed first. One that the broker
-has closed meanwhile shows it at its first use. Limits: an answer is at most `ANSWER_BYTES_MAX`.
-Owned by the worker's only thread.
+`take` and `give_back` keep idle connections for the next task of a process that runs one at a time,
+as Spark's Python workers do: at most `IDLE_CONNECTIONS_MAX`, the oldest is closed first. One that
+the broker has closed meanwhile shows it at its first use. They belong to one thread; a connection
+that is made by `Connection` belongs to the thread that made it.
+
+Limits: an answer is at most `ANSWER_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -19,18 +21,13 @@ import socket
 import ssl
 import struct
 import time
-from dataclasses import dataclass
-from typing import Final, NoReturn, TypeAlias, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from penstock.base.errors import ErrorCode, InvariantBroken
-from penstock.spark.security import (
-    PLAIN_SECURITY,
-    Security,
-    SecurityError,
-    context_of,
-    tls_error,
-)
-from penstock.spark.security_sasl import Refused, Sasl
+from penstock.kafka.client import Address, Client, place
+from penstock.kafka.errors import SecurityError
+from penstock.kafka.sasl import Refused, Sasl
+from penstock.kafka.security import Security, context_of, tls_error
 from penstock.wire.apis import ApiKey, request_header_version, response_header_version
 from penstock.wire.messages.header import RequestHeader, ResponseHeader
 from penstock.wire.messages.sasl_authenticate import (
@@ -40,7 +37,6 @@ from penstock.wire.messages.sasl_authenticate import (
 from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.wire.schema import Message
 
-CLIENT_ID: Final = "penstock-spark"
 ANSWER_BYTES_MAX: Final = 1 << 30
 IDLE_CONNECTIONS_MAX: Final = 8
 SASL_HANDSHAKE_VERSION: Final = 1
@@ -52,21 +48,6 @@ _TLS_ALERT: Final = b"\x15\x03"
 _PASSING_TLS: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _LENGTH = struct.Struct(">i")
 _R = TypeVar("_R", bound=Message)
-Address: TypeAlias = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class Client:
-    """How connections are made; those of equal clients may be used in place of each other."""
-
-    client_id: str = CLIENT_ID
-    security: Security = PLAIN_SECURITY
-    connect_s: float = 10.0
-    answer_s: float = 30.0
-    idle_s: float = 540.0
-    receive_buffer_bytes: int = -1
-    send_buffer_bytes: int = -1
-    """-1 leaves a buffer's size to the kernel."""
 
 
 class Connection:
@@ -85,8 +66,32 @@ class Connection:
             self.close()
             raise
 
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def family(self) -> int:
+        """The address family by which the broker was reached."""
+        return int(self._socket.family)
+
+    def wait_at_most(self, timeout_s: float) -> None:
+        """How long each wait may take from now on."""
+        self._socket.settimeout(timeout_s)
+
+    def detach(self) -> socket.socket:
+        """The socket, open and authenticated, for a caller who frames requests himself; the
+        connection must not be used after that.
+        """
+        return self._socket
 
     def call(self, request: Message, answer: type[_R], version: int) -> _R:
         """The answer to `request`, in the same version; nothing else may be under way."""
@@ -94,8 +99,6 @@ class Connection:
         return self.receive(answer, version)
 
     def send(self, request: Message, version: int) -> None:
-        if not self.under_way and time.monotonic() > self._renew_at_s:
-            self._authenticate()
         key = _api_key(type(request))
         header = RequestHeader(
             request_api_key=key,
@@ -104,18 +107,32 @@ class Connection:
             client_id=self.client.client_id,
         )
         body = header.encode(request_header_version(key, version)) + request.encode(version)
+        self.send_frame(_LENGTH.pack(len(body)) + body)
+
+    def send_frame(self, frame: bytes | bytearray) -> None:
+        """Send a request that is encoded, with its length."""
+        if not self.under_way and time.monotonic() > self._renew_at_s:
+            self._authenticate()
         try:
-            self._socket.sendall(_LENGTH.pack(len(body)) + body)
+            self._socket.sendall(frame)
         except (ssl.SSLError, ConnectionError) as e:
             raise self._broken(e) from None
         self.under_way += 1
 
     def receive(self, answer: type[_R], version: int) -> _R:
         """The answer to the oldest request under way. Its records are a view of what came in."""
+        payload = self.receive_frame()
+        _, pos = ResponseHeader.decode_from(
+            payload, 0, response_header_version(_api_key(answer), version)
+        )
+        return answer.decode_from(payload, pos, version)[0]
+
+    def receive_frame(self) -> memoryview:
+        """The answer to the oldest request under way as it came, without its length."""
         head = self._receive(_LENGTH.size)
         if not self._answered and bytes(head[:2]) == _TLS_ALERT:
             raise SecurityError(
-                f"{self._place} speaks TLS, and kafka.security.protocol is"
+                f"{self._place} speaks TLS, and {self._named('security.protocol')} is"
                 f" {self.client.security.protocol}; set it to SSL or SASL_SSL"
             )
         (size,) = _LENGTH.unpack(head)
@@ -124,10 +141,7 @@ class Connection:
         payload = self._receive(size)
         self.under_way -= 1
         self._answered = True
-        _, pos = ResponseHeader.decode_from(
-            payload, 0, response_header_version(_api_key(answer), version)
-        )
-        return answer.decode_from(payload, pos, version)[0]
+        return payload
 
     def _receive(self, count: int) -> memoryview:
         got = memoryview(bytearray(count))
@@ -145,10 +159,10 @@ class Connection:
     def _broken(self, error: ssl.SSLError | ConnectionError) -> Exception:
         """The error, with what is likely where the broker has not answered anything."""
         if isinstance(error, ssl.SSLError):
-            return _said(self._place, error)
+            return _said(self._place, error, self.client.security)
         if self._answered:
             return error
-        wanted = f"another kafka.security.protocol than {self.client.security.protocol}"
+        wanted = f"another {self._named('security.protocol')} than {self.client.security.protocol}"
         if self.client.security.tls is not None and self.client.security.tls.chain is None:
             wanted += ", or a client's certificate"
         return ConnectionResetError(
@@ -158,6 +172,9 @@ class Connection:
     @property
     def _place(self) -> str:
         return place(self.address)
+
+    def _named(self, setting: str) -> str:
+        return self.client.security.spelling.name(setting)
 
     # -- who we are ----------------------------------------------------------------------------
 
@@ -171,8 +188,8 @@ class Connection:
         answer = self.call(request, SaslHandshakeResponse, SASL_HANDSHAKE_VERSION)
         if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             raise SecurityError(
-                f"{self._place} does not take kafka.sasl.mechanism {sasl.mechanism}; it takes"
-                f" {', '.join(answer.mechanisms) or 'none'}"
+                f"{self._place} does not take {self._named('sasl.mechanism')} {sasl.mechanism}; it"
+                f" takes {', '.join(answer.mechanisms) or 'none'}"
             )
         if answer.error_code:
             self._refused(sasl, ErrorCode(answer.error_code).name)
@@ -201,8 +218,8 @@ class Connection:
     def _refused(self, sasl: Sasl, why: str) -> NoReturn:
         raise SecurityError(
             f"{self._place} and user {sasl.username!r} do not agree by {sasl.mechanism} ({why});"
-            " see that kafka.sasl.mechanism, the name and the password are those that the broker"
-            " knows"
+            f" see that {self._named('sasl.mechanism')}, the name and the password are those that"
+            " the broker knows"
         )
 
 
@@ -223,29 +240,20 @@ def _open(address: Address, client: Client) -> socket.socket:
         return context.wrap_socket(plain, server_hostname=address[0])
     except ssl.SSLError as e:
         plain.close()
-        raise _said(place(address), e) from None
+        raise _said(place(address), e, client.security) from None
     except BaseException:
         plain.close()
         raise
 
 
-def _said(where: str, error: ssl.SSLError) -> Exception:
+def _said(where: str, error: ssl.SSLError, security: Security) -> Exception:
     """An error of TLS as the module's docstring has it."""
     if isinstance(error, _PASSING_TLS):
+        protocol = security.spelling.name("security.protocol")
         return ConnectionResetError(
-            f"closed by the broker during TLS: does {where} speak it (kafka.security.protocol)?"
+            f"closed by the broker during TLS: does {where} speak it ({protocol})?"
         )
-    return tls_error(where, error)
-
-
-def place(address: Address) -> str:
-    """An address as options write it."""
-    return f"{address[0]}:{address[1]}"
-
-
-def failed(address: Address, error: OSError) -> str:
-    """Where and why, for a sentence."""
-    return f"{place(address)}: {error.strerror.lower() if error.strerror else error}"
+    return tls_error(where, error, security.spelling)
 
 
 def _api_key(message: type[Message]) -> ApiKey:
@@ -284,16 +292,3 @@ def give_back(connection: Connection) -> None:
     _idle[key] = connection, time.monotonic()
     while len(_idle) > IDLE_CONNECTIONS_MAX:
         _idle.pop(next(iter(_idle)))[0].close()
-
-
-def parse_addresses(bootstrap: str) -> list[Address]:
-    """The hosts and ports of `kafka.bootstrap.servers`; nothing else may stand in it."""
-    found = []
-    for part in filter(None, (p.strip() for p in bootstrap.split(","))):
-        host, _, port = part.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{part!r} is not HOST:PORT")
-        found.append((host.strip("[]"), int(port)))
-    if not found:
-        raise ValueError("it names no server")
-    return found

@@ -1,10 +1,9 @@
-"""Brokers as source and sink call them: blocking requests to leaders and coordinators, found and
-found again.
+"""A cluster's brokers: blocking requests to leaders and coordinators, found and found again.
 
-Duty: one connection per address, kept for the worker's next task; the leaders of topics, the
-coordinators of groups and transactional ids, and waiting while one of them moves. What the sink
-sends cannot be sent through a client library: a transaction that a task has written is ended by the
-driver, with the task's producer id and epoch, which libraries keep to themselves.
+Duty: one connection per address, kept for the process's next task; the leaders of topics, the
+coordinators of groups and transactional ids, and waiting while one of them moves. It is for what
+client libraries have no call for. Spark's sink ends a transaction in another process than the one
+that wrote it, with a producer id and epoch that libraries keep to themselves.
 
 Invariants: a connection carries one request at a time and is dropped with its first error, so an
 answer is never taken for another's. A request to a coordinator is repeated only after an error that
@@ -22,16 +21,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
-from penstock.spark.connection import (
-    Address,
-    Client,
-    Connection,
-    failed,
-    give_back,
-    parse_addresses,
-    take,
-)
-from penstock.spark.errors import ClusterError
+from penstock.kafka.client import Address, Client, failed
+from penstock.kafka.connection import Connection, give_back, take
+from penstock.kafka.errors import ClusterError
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -92,11 +84,13 @@ class Patience:
 class Brokers:
     """A cluster's brokers, by address."""
 
-    def __init__(self, bootstrap: str, settle_s: float, client: Client | None = None) -> None:
+    def __init__(
+        self, bootstrap: Iterable[Address], settle_s: float, client: Client | None = None
+    ) -> None:
         self.settle_s = settle_s
         self.known: tuple[Address, ...] = ()
         """The brokers that were there when a topic was last asked for."""
-        self._bootstrap = parse_addresses(bootstrap)
+        self._bootstrap = tuple(bootstrap)
         self._client = client or Client()
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._coordinators: dict[tuple[int, str], Address] = {}
@@ -153,8 +147,8 @@ class Brokers:
                 break
             if code is not ErrorCode.LEADER_NOT_AVAILABLE or not patience.wait():
                 raise ClusterError(
-                    f"cannot write to topic {topic!r}: {code.name}; create the topic first, or"
-                    " correct the option or column 'topic'"
+                    f"cannot use topic {topic!r}: {code.name}; create the topic first, or"
+                    " correct the name"
                 )
         brokers = {b.node_id: (b.host, b.port) for b in answer.brokers}
         addresses: list[Address | None] = [None] * len(found.partitions)
@@ -176,7 +170,7 @@ class Brokers:
         patience = Patience(self.settle_s)
         why = ""
         while True:
-            address = self._coordinator(kind, key)
+            address = self.coordinator(kind, key)
             try:
                 got = self.ask(address, request, answer, version)
             except OSError as e:
@@ -191,10 +185,11 @@ class Brokers:
                 name = type(request).__name__.removesuffix("Request")
                 raise ClusterError(
                     f"{name} of {key!r} was not answered within {self.settle_s:.0f} s ({why}); look"
-                    " at the broker's log and start the query again: it goes on where it was"
+                    " at the broker's log and start again"
                 )
 
-    def _coordinator(self, kind: int, key: str) -> Address:
+    def coordinator(self, kind: int, key: str) -> Address:
+        """Where a group or a transactional id is coordinated; that may take a moment to be."""
         if (known := self._coordinators.get((kind, key))) is not None:
             return known
         patience = Patience(self.settle_s)
@@ -220,7 +215,7 @@ class Brokers:
                 except OSError as e:
                     why = failed(address, e)
             if not patience.wait():
+                named = self._client.security.spelling.name("bootstrap.servers")
                 raise ClusterError(
-                    f"no broker answers ({why}); is kafka.bootstrap.servers right, and does the"
-                    " cluster run?"
+                    f"no broker answers ({why}); is {named} right, and does the cluster run?"
                 )

@@ -12,9 +12,11 @@ from contextlib import closing
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.spark.connection import Address, Client, Connection, give_back, take
-from penstock.spark.security import Security, SecurityError
-from penstock.spark.security_sasl import Sasl
+from penstock.kafka.client import Address, Client
+from penstock.kafka.connection import Connection, give_back, take
+from penstock.kafka.errors import SecurityError
+from penstock.kafka.sasl import Sasl
+from penstock.kafka.security import Security
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -125,12 +127,12 @@ def ask(address: Address) -> MetadataResponse:
 
 def test_an_answer_that_is_an_alert_of_tls(peer: Callable[..., Peer]) -> None:
     there = peer(lambda _: b"\x15\x03\x03\x00\x02\x02\x50")
-    with pytest.raises(SecurityError, match=r"speaks TLS, and kafka.* is PLAIN"):
+    with pytest.raises(SecurityError, match=r"speaks TLS, and security\.protocol is PLAIN"):
         ask(there.address)
 
 
 def test_a_broker_that_closes_without_an_answer(peer: Callable[..., Peer]) -> None:
-    with pytest.raises(ConnectionError, match=r"expects another kafka.* than PLAIN"):
+    with pytest.raises(ConnectionError, match=r"expects another security\.protocol than PLAIN"):
         ask(peer(lambda _: b"").address)
 
 
