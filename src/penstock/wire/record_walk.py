@@ -120,11 +120,8 @@ def walk_records(
 def _walk_window(
     window: bytes, index: i64, count: i64, wanted: Wanted, found: Walked
 ) -> tuple[i64, i64]:
-    """Walk the records that lie whole in `window`; the bytes they take, and the next one's place.
-
-    Varints of one and two bytes are read in place: nearly all are that short, and a call costs an
-    interpreter as much as the rest of the record.
-    """
+    """Walk the records that lie whole in `window`; the bytes they take and the next one's place."""
+    # Short varints are read in place: a call costs an interpreter as much as half of the record.
     size: i64 = len(window)
     start: i64 = 0
     earliest: i64 = wanted.earliest
@@ -321,10 +318,15 @@ def _varlong(data: bytes, pos: i64) -> tuple[i64, i64]:
     One of more than 63 bits, zigzag and all, is refused: it is 146 million years away, and native
     integers end there.
     """
-    value: i64 = 0
+    value: i64 = data[pos]
+    byte: i64
+    if value > 0x7F and data[pos + 1] < 0x80:  # two bytes are usual, and worth a short way
+        value = value & 0x7F | data[pos + 1] << 7
+        return (value >> 1) ^ -(value & 1), pos + 2
     shift: i64 = 0
+    value = 0
     while shift < 7 * (_VARLONG_BYTES_MAX - 1):
-        byte: i64 = data[pos]
+        byte = data[pos]
         pos += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
