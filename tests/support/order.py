@@ -25,6 +25,7 @@ DURATIONS = Path(__file__).resolve().parents[2] / "build" / "durations.json"
 # Each of these starts a JVM, a cluster or a node for all of its tests.
 SHARING_FILES = (
     "tests/interop/cli/test_cluster.py",
+    "tests/interop/cli/test_secured.py",
     "tests/interop/cli/test_txn.py",
     "tests/interop/test_bench_nats_redis.py",
     "tests/interop/test_bench_rabbitmq.py",

@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Iterator
 from threading import Lock
 
-from penstock.base.errors import CorruptRecord, StorageError
+from penstock.base.errors import CorruptRecord, InvariantBroken, StorageError
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
 from penstock.config.log_config import LogConfig
 from penstock.log.checkpoints import (
@@ -81,6 +81,8 @@ class LogManager:
         """Held by the thread that writes checkpoints."""
         self._to_delete: list[tuple[int, str, Log | None]] = []
         self.lookups = TimeLookups()
+        self.on_broken: Callable[[TopicPartition, str], None] = self.abandon
+        """Called when a log has broken an invariant."""
         self._lock_fd = _lock(self.data_dir)
         try:
             self._start()
@@ -290,6 +292,8 @@ class LogManager:
                         self._forget(tp, log)
             except StorageError as e:
                 logger.error("retention of %s failed: %s", tp, e)
+            except InvariantBroken as broken:
+                self.on_broken(tp, str(broken))
                 continue
             passed += 1
             if gone or not was_open or passed >= RETENTION_LOGS_PER_STEP:
@@ -300,6 +304,13 @@ class LogManager:
         """Whether retention need not even open the log."""
         quiet = self._quiet.get(tp)
         return quiet is not None and now_ms <= quiet[1] and self._config_for(tp.topic) == quiet[0]
+
+    def abandon(self, tp: TopicPartition, why: str) -> None:
+        """A log is not to be trusted any more."""
+        log = self._logs.get(tp)
+        if log is not None and not log.abandoned:
+            logger.critical("log %s is abandoned: %s", tp, why)
+            log.abandon(why)
 
     def _forget(self, tp: TopicPartition, log: Log) -> None:
         """Close a log that was opened only for a look, so that memory follows use; nothing was

@@ -262,7 +262,6 @@ class Partition:
         wanted = min(self.log.config.min_insync_replicas, len(self.registration.replicas))
         was_under, self.under_min_isr = self.under_min_isr, len(isr) < wanted
         if self.under_min_isr and not was_under and self.role is Role.LEADER:
-            # Nothing is committed now: who waits for that is told.
             self._append_waiters.fail(
                 ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
                 "too few replicas are in sync to commit what was written",
@@ -302,10 +301,10 @@ class Partition:
         """Write what is staged, after what is being written, and tell those who staged it."""
         try:
             self.log.write_staged()
-        except StorageError as e:
-            self._not_written(e)
-        except InvariantBroken as e:
-            self.stop(str(e))
+        except StorageError as refusal:
+            self._not_written(refusal)
+        except InvariantBroken as broken:
+            self.stop(str(broken))
         else:
             self._written()
 
@@ -324,10 +323,10 @@ class Partition:
         """Take up what a worker has written, waiting for it if need be."""
         try:
             self.log.end_write(write)
-        except StorageError as e:
-            self._not_written(e)
-        except InvariantBroken as e:
-            self.stop(str(e))
+        except StorageError as refusal:
+            self._not_written(refusal)
+        except InvariantBroken as broken:
+            self.stop(str(broken))
         else:
             self._written()
 
@@ -548,11 +547,11 @@ class Partition:
         return end_offset <= reached
 
     def wait_for(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
-        """Have `waiter` told when what lies below `end_offset` is durable or committed."""
+        """`waiter` is told when all below `end_offset` is durable or committed."""
         self._append_waiters.add(end_offset, acks, waiter)
 
     def wake_all(self) -> None:
-        """Something other than new data has happened, which all readers have to hear of."""
+        """Something has happened that all readers have to hear of."""
         self.readers.changed(self.log.bytes_in)
 
     def _fail_waiters(self, code: ErrorCode, message: str) -> None:

@@ -103,6 +103,7 @@ class ReplicaManager:
         self.stopped: dict[tuple[Uuid, int], Stopped] = {}
         """Replicas that broke an invariant; they are not opened again in this run."""
         env.on_stopped = self._on_stopped
+        logs.on_broken = self._on_broken
         self._listener: ReplicaListener | None = None
 
     # -- finding -------------------------------------------------------------------------------
@@ -317,6 +318,14 @@ class ReplicaManager:
         self.stopped[partition.topic_id, partition.index] = stopped
         if self._listener is not None:
             self._listener.on_stopped(partition)
+
+    def _on_broken(self, tp: TopicPartition, reason: str) -> None:
+        """A log has broken an invariant while it was kept in order."""
+        partition = self.hosted(tp)
+        if partition is None:
+            self._logs.abandon(tp, reason)
+        else:
+            partition.stop(reason)
 
     def _forget(self, partition: Partition) -> None:
         """Have nobody find the replica any more."""

@@ -162,7 +162,7 @@ def test_retention_after_an_unclean_stop_does_not_wait_for_the_disk(duties: Duti
     os.close(duties.manager._lock_fd)  # the process has died
     manager = duties.start()
     with syncs_in_this_thread() as found:
-        assert manager.retention_pass(WRITTEN_MS) == 0
+        assert sum(manager.retention_steps(WRITTEN_MS)) == 0
     assert not found
     assert [log.unflushed_messages for log in manager.opened()] == [2]
 

@@ -111,6 +111,29 @@ def test_an_invariant_that_breaks_in_a_write_stops_the_partition(
     run(test)
 
 
+@pytest.mark.uncompiled
+def test_an_invariant_that_breaks_in_retention_stops_the_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            topic = await rig.topic()
+            peer = await rig.peer()
+            await peer.produce(topic)
+
+            def broken(log: Log, now_ms: int) -> int:
+                raise InvariantBroken("a broken log")
+
+            monkeypatch.setattr(Log, "delete_old_segments", broken)
+            for _ in rig.broker.logs.retention_steps(rig.broker.clock.now_ms()):
+                pass
+            assert (await peer.produce(topic)).error_code == STORAGE
+            [stopped] = rig.broker.replicas.stopped.values()
+            assert stopped.reason == "a broken log"
+
+    run(test)
+
+
 def test_a_stopped_leader_hands_over_to_a_replica_in_sync(tmp_path: Path) -> None:
     async def test() -> None:
         async with nodes(tmp_path) as cluster:
