@@ -13,8 +13,8 @@ write may run in a worker thread (`begin_write`, `end_write`).
 Invariants: batches lie in offset order without overlap; nothing above `log_end_offset` is visible;
 what lies below `recovery_point` is durable and is never cut except by `truncate_to`.
 
-Owned by the loop's thread. `LogSlice.read`, `BackgroundWrite.run`, `FlushTask.run` and, as it says
-itself, parts of a `SegmentSwap` may run elsewhere.
+Owned by the loop's thread. Only the methods of `LogSlice`, `BackgroundWrite.run`, `FlushTask.run`
+and the documented parts of a `SegmentSwap` may run elsewhere.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Log:
         self.unsynced_names = False
         """Whether the next flush has to make durable that files were removed."""
         self.marked_changed = False
-        """Whether the duties will look at this log: see `changes`."""
+        """Whether the log is marked for the next housekeeping pass: see `changes`."""
         self.before_change: Callable[[], None] | None = None
         """The owner's way to write what is staged, before the log is changed otherwise."""
         self.abandoned = False

@@ -72,9 +72,7 @@ def remove_segment_files(log_dir: str, base_offset: int) -> None:
 
 
 class SegmentWrite:
-    """Bytes that are being written to the end of a segment; nobody reads there until all are
-    written.
-    """
+    """Bytes that are being written to the end of a segment, and not read until all are there."""
 
     __slots__ = ("buffers", "error", "fd", "position", "total")
 
@@ -297,9 +295,7 @@ class LogSegment:
     def end_write(
         self, write: SegmentWrite, batches: list[StagedBatch], first_offset: int, interval: int
     ) -> None:
-        """Make a finished write part of the segment, in order; OSError if it failed: then cut it
-        off.
-        """
+        """Make a finished write part of the segment; OSError if it failed: then cut it off."""
         if write.error is not None:
             raise write.error
         invariant(write.position == self.size, f"{self.file.path}: writes end in order")

@@ -26,7 +26,7 @@ class Limit(NamedTuple):
 LIMITS = (
     Limit("penstock.partitions", "TURN_BYTES_MAX", (300, 300, 2_000, 10_000, 0)),
     Limit("penstock.partitions", "WRITING_TURNS_MAX", (1, 2, 0)),
-    Limit("penstock.log", "WRITE_BESIDE_BYTES_MIN", (1, 1, 400, 2_000)),
+    Limit("penstock.log", "BACKGROUND_WRITE_BYTES_MIN", (1, 1, 400, 2_000)),
     Limit("penstock.log", "UNREAD_BYTES_MIN", (1, 200, 2_000, 0)),
     Limit("penstock.log", "TAIL_BYTES_MAX", (1, 300, 0)),
     Limit("penstock.log", "RECENT_CHECKS_MAX", (1, 5, 0)),
@@ -38,7 +38,7 @@ LIMITS = (
     Limit("penstock.log", "RECOVERY_CHUNK_BYTES", (1, 500, 0)),
     Limit("penstock.log", "INDEX_FLUSH_BATCHES", (3, 50, 0)),
     Limit("penstock.log", "UNFLUSHED_BATCHES_MAX", (10, 0)),
-    Limit("penstock.log", "RETENTION_LOOKS_PER_STEP", (1, 0)),
+    Limit("penstock.log", "RETENTION_LOGS_PER_STEP", (1, 0)),
     Limit("penstock.log", "CLOSED_AT_ONCE", (1, 0)),
     Limit("penstock.log.cleaner_files", "CHUNK_BYTES", (100, 2_000, 0)),
     Limit("penstock.log.cleaner_filter", "MAP_ENTRY_BYTES", (1 << 18, 1 << 15, 0)),
