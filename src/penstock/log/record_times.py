@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from penstock.base.errors import CorruptRecord
-from penstock.wire.records import BatchHeader, decompressed_body
+from penstock.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
+from penstock.wire.compression import unpack
+from penstock.wire.records import HEADER_SIZE, BatchHeader
 
 RECORDS_PER_PAUSE = 500
 """A millisecond of work, interpreted."""
@@ -25,7 +27,8 @@ def record_times(
     batch: bytes, header: BatchHeader, pause: Callable[[], None]
 ) -> Iterator[tuple[int, int]]:
     """(timestamp, offset) of each record, in order; `CorruptRecord` where that cannot be told."""
-    body = decompressed_body(batch, header)
+    packed = memoryview(batch)[HEADER_SIZE : header.size]
+    body = unpack(header.compression, packed, max_bytes=DECOMPRESSED_BATCH_BYTES_MAX)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.log_append_time else None
     end, size, last_delta = 0, len(body), header.last_offset_delta
@@ -46,7 +49,7 @@ def record_times(
         yield timestamp, base_offset + offset_delta
 
 
-def _varlong(body: bytes, at: int) -> tuple[int, int]:
+def _varlong(body: memoryview, at: int) -> tuple[int, int]:
     """A zigzag varint and the position after it; `IndexError` at the end of `body`."""
     value = shift = 0
     for position in range(at, at + _VARLONG_BYTES_MAX):

@@ -46,10 +46,10 @@ class Unpacking:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go = threading.Event(), threading.Event()
-        self._unpack = record_times.decompressed_body
-        monkeypatch.setattr(record_times, "decompressed_body", self)
+        self._unpack = record_times.unpack
+        monkeypatch.setattr(record_times, "unpack", self)
 
-    def __call__(self, *args: Any, **how: Any) -> bytes:
+    def __call__(self, *args: Any, **how: Any) -> memoryview:
         self.begun.set()
         assert self.go.wait(HELD_SECONDS_MAX)
         return self._unpack(*args, **how)

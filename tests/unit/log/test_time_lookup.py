@@ -32,8 +32,8 @@ class Unpacking:
         self.threads: list[int] = []
         self.now = self.most = 0
 
-    def wrap(self, unpack: Callable[..., bytes]) -> Callable[..., bytes]:
-        def held(*args: Any, **how: Any) -> bytes:
+    def wrap(self, unpack: Callable[..., memoryview]) -> Callable[..., memoryview]:
+        def held(*args: Any, **how: Any) -> memoryview:
             self.threads.append(threading.get_ident())
             self.now += 1
             self.most = max(self.most, self.now)
@@ -47,8 +47,8 @@ class Unpacking:
 @pytest.fixture
 def unpacking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Unpacking]:
     held = Unpacking()
-    real = record_times_module.decompressed_body
-    monkeypatch.setattr(record_times_module, "decompressed_body", held.wrap(real))
+    real = record_times_module.unpack
+    monkeypatch.setattr(record_times_module, "unpack", held.wrap(real))
     yield held
     held.go.set()
 
