@@ -91,8 +91,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
         if on_kafka and item.get_closest_marker("penstock_only"):
             item.add_marker(pytest.mark.skip(reason="only Penstock does this"))
-    if files := order.together_by_mistake(items):
-        raise pytest.UsageError(f"give these a group in tests/support/order.py: {sorted(files)}")
     if hasattr(config, "workerinput"):
         seconds = config.workerinput[order.WORKER_INPUT]
         places = order.longest_first([item.nodeid for item in items], seconds)

@@ -5,8 +5,8 @@ session: those of one `group` follow each other in one worker. What takes long c
 at the end all workers have something short to do. How long a test takes is what the last run wrote
 to `build/durations.json`; without that its folder is a guess.
 
-The groups are known by the tests' names alone, since that is all that xdist's scheduler has.
-`together_by_mistake` finds files that start something for all of their tests and have no group.
+Groups follow from a test's name and the text of its file, since that is all that xdist's scheduler
+has.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 WORKER_INPUT = "durations"
-DURATIONS = Path(__file__).resolve().parents[2] / "build" / "durations.json"
+ROOT = Path(__file__).resolve().parents[2]
+DURATIONS = ROOT / "build" / "durations.json"
 
-# Each of these starts a JVM, a cluster or a node for all of its tests.
-SHARING_FILES = (
     "tests/interop/cli/test_cluster.py",
     "tests/interop/cli/test_secured.py",
     "tests/interop/cli/test_txn.py",
@@ -45,7 +45,11 @@ SHARING_FILES = (
     "tests/interop/wire/test_java_codec.py",
     "tests/spark/test_sink_cluster.py",
     "tests/unit/observe/test_docs.py",
+# A file with such a fixture starts a JVM, a cluster or a node for all of its tests.
+# Each of these starts a JVM, a cluster or a node for all of its tests.
 )
+SHARED_BY_A_FILE = 'scope="module"'
+SHARING_FILES = (
 # These ask the same two Kafkas, which live as long as their worker.
 REFEREE_FILES = (
     "tests/interop/test_referee.py",
@@ -89,11 +93,15 @@ def group(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file in REFEREE_FILES:
         return "referee"
-    if file in SHARING_FILES:
-        return file
     if file.startswith(SPARK_TESTS) and file not in NO_SPARK_FILES:
         return "programs" if file in SPARK_PROGRAM_FILES else SPARK_TESTS
-    return nodeid
+    return file if _is_shared(file) else nodeid
+
+
+@cache
+def _is_shared(file: str) -> bool:
+    path = ROOT / file
+    return path.is_file() and SHARED_BY_A_FILE in path.read_text()
 
 
 def longest_first(nodeids: Iterable[str], seconds: Mapping[str, float]) -> list[str]:
@@ -109,19 +117,6 @@ def _guess(nodeid: str) -> float:
     if group(nodeid) == "programs":
         return GUESSED_PROGRAM_SECONDS
     return next((s for folder, s in GUESSED_SECONDS.items() if nodeid.startswith(folder)), 0.0)
-
-
-def together_by_mistake(items: Iterable[pytest.Item]) -> set[str]:
-    """Files with a fixture for all of their tests that would be started in several workers."""
-    found = set()
-    for item in items:
-        if group(item.nodeid) != item.nodeid or not isinstance(item, pytest.Function):
-            continue
-        for definitions in item._fixtureinfo.name2fixturedefs.values():
-            shared = definitions[-1]
-            if shared.scope == "module" and not shared.argname.startswith("_xunit"):
-                found.add(item.nodeid.partition("::")[0])
-    return found
 
 
 def read_durations() -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.spark import connection
+from penstock.kafka import connection
 from penstock.spark.source import PenstockSource
 from penstock.spark.stream_writer import StreamWriter
 

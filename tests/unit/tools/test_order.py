@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_file_that_is_named_exists() -> None:
-    named = (*order.SHARING_FILES, *order.REFEREE_FILES)
-    named += (*order.SPARK_PROGRAM_FILES, *order.NO_SPARK_FILES)
+    named = order.REFEREE_FILES + order.SPARK_PROGRAM_FILES + order.NO_SPARK_FILES
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
@@ -38,7 +34,7 @@ def test_every_known_second_chance_is_of_a_test_that_exists() -> None:
         ("tests/spark/test_connector.py::test_a", "programs"),
         ("tests/spark/test_source_rack.py::test_a", "tests/spark/test_source_rack.py::test_a"),
         ("tests/spark/test_sink_cluster.py::test_a", "tests/spark/test_sink_cluster.py"),
-        # Of the same name as one that shares a cluster.
+        ("tests/interop/cli/test_cluster.py::test_a", "tests/interop/cli/test_cluster.py"),
         (
             "tests/unit/serving/test_cluster.py::test_a",
             "tests/unit/serving/test_cluster.py::test_a",
@@ -57,39 +53,3 @@ def test_the_longest_group_comes_first_and_stays_in_its_order() -> None:
     names = [quick, java[0], long, java[1], new, java[2]]
     assert order.longest_first(names, taken) == [new, *java, long, quick]
     assert order.longest_first(names, {})[-2:] == [quick, long], "guessed by their folder"
-
-
-SHARED = """
-import pytest
-
-@pytest.fixture(scope="{scope}")
-def cluster():
-    pass
-
-def setup_module():
-    pass
-
-def test_it(cluster):
-    pass
-"""
-PRINTING = """
-from support.order import together_by_mistake
-
-def pytest_collection_modifyitems(items):
-    print("found:", sorted(together_by_mistake(items)))
-"""
-
-
-def test_a_file_that_shares_something_and_has_no_group_is_found(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(PRINTING)
-    for scope in ("module", "function", "session"):
-        (tmp_path / f"test_{scope}.py").write_text(SHARED.format(scope=scope))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-s", "--collect-only", "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "found: ['test_module.py']" in done.stdout, done.stdout + done.stderr
