@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
@@ -11,5 +13,7 @@ from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVo
 async def add_raft_voter(
     broker: Broker, request: Request[AddRaftVoterRequest]
 ) -> AddRaftVoterResponse:
-    response: AddRaftVoterResponse = await broker.quorum.handle(request.body)
-    return response
+    try:
+        return await ask(broker, request, AddRaftVoterResponse)
+    except ApiError as e:
+        return AddRaftVoterResponse(error_code=e.code, error_message=e.message)

@@ -5,6 +5,7 @@ A block is given out once; what a broker does not use of it is lost.
 
 from __future__ import annotations
 
+from penstock.api.controller import decide
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -18,8 +19,7 @@ from penstock.wire.messages.allocate_producer_ids import (
 async def allocate_producer_ids(
     broker: Broker, request: Request[AllocateProducerIdsRequest]
 ) -> AllocateProducerIdsResponse:
-    body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.allocate_producer_ids(body))
+        return await decide(broker, request, AllocateProducerIdsResponse)
     except ApiError as e:
         return AllocateProducerIdsResponse(error_code=e.code)

@@ -6,6 +6,7 @@ metrics do not exist here and are refused.
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -22,7 +23,7 @@ async def alter_configs(
 ) -> AlterConfigsResponse:
     body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.alter_configs(body))
+        return await ask(broker, request, AlterConfigsResponse)
     except ApiError as e:
         return AlterConfigsResponse(
             responses=[

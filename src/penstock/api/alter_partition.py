@@ -6,6 +6,7 @@ in. NEW_LEADER_ELECTED says that the change was made and took the leadership awa
 
 from __future__ import annotations
 
+from penstock.api.controller import decide
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -16,8 +17,7 @@ from penstock.wire.messages.alter_partition import AlterPartitionRequest, AlterP
 async def alter_partition(
     broker: Broker, request: Request[AlterPartitionRequest]
 ) -> AlterPartitionResponse:
-    body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.alter_partition(body))
+        return await decide(broker, request, AlterPartitionResponse)
     except ApiError as e:
         return AlterPartitionResponse(error_code=e.code)

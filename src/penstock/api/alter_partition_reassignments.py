@@ -6,6 +6,7 @@ asked with ListPartitionReassignments. A partition that is being moved already g
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -25,7 +26,7 @@ async def alter_partition_reassignments(
 ) -> AlterPartitionReassignmentsResponse:
     body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.alter_partition_reassignments(body))
+        return await ask(broker, request, AlterPartitionReassignmentsResponse)
     except ApiError as e:
         return AlterPartitionReassignmentsResponse(
             error_code=e.code,

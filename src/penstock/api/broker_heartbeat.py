@@ -6,6 +6,7 @@ Offline data folders are not acted upon: a node has one, and fails with it.
 
 from __future__ import annotations
 
+from penstock.api.controller import decide
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -19,11 +20,7 @@ from penstock.wire.messages.broker_heartbeat import (
 async def broker_heartbeat(
     broker: Broker, request: Request[BrokerHeartbeatRequest]
 ) -> BrokerHeartbeatResponse:
-    body = request.body
     try:
-        response: BrokerHeartbeatResponse = await broker.controller.broker_heartbeat(
-            body, request.connection
-        )
-        return response
+        return await decide(broker, request, BrokerHeartbeatResponse)
     except ApiError as e:
         return BrokerHeartbeatResponse(error_code=e.code)

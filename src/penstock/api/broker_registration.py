@@ -6,6 +6,7 @@ while another one of the same id is alive the answer is DUPLICATE_BROKER_REGISTR
 
 from __future__ import annotations
 
+from penstock.api.controller import decide
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -19,11 +20,7 @@ from penstock.wire.messages.broker_registration import (
 async def broker_registration(
     broker: Broker, request: Request[BrokerRegistrationRequest]
 ) -> BrokerRegistrationResponse:
-    body = request.body
     try:
-        response: BrokerRegistrationResponse = await broker.controller.register_broker(
-            body, request.connection
-        )
-        return response
+        return await decide(broker, request, BrokerRegistrationResponse)
     except ApiError as e:
         return BrokerRegistrationResponse(error_code=e.code)

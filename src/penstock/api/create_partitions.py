@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -18,7 +19,7 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.create_partitions(body))
+        return await ask(broker, request, CreatePartitionsResponse)
     except ApiError as e:
         return CreatePartitionsResponse(
             results=[

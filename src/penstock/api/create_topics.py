@@ -7,6 +7,7 @@ one request whose names differ only in '.' and '_' are not both created.
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -23,7 +24,7 @@ async def create_topics(
 ) -> CreateTopicsResponse:
     body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.create_topics(body))
+        return await ask(broker, request, CreateTopicsResponse)
     except ApiError as e:
         return CreateTopicsResponse(
             topics=[

@@ -7,6 +7,7 @@ committed; the disk space comes back shortly after.
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.serving.broker import Broker
@@ -26,27 +27,20 @@ async def delete_topics(
 ) -> DeleteTopicsResponse:
     body = request.body
     try:
-        if not broker.config.delete_topic_enable:
-            raise _disabled(request.version)
-        return await broker.controller.submit(lambda c: c.delete_topics(body))
+        return await ask(broker, request, DeleteTopicsResponse)
     except ApiError as e:
+        disabled = e.code == ErrorCode.TOPIC_DELETION_DISABLED
+        known = not disabled or request.version >= DELETION_DISABLED_FROM
+        code = e.code if known else ErrorCode.INVALID_REQUEST
         topics = [*body.topics, *(DeleteTopicState(name=name) for name in body.topic_names)]
         return DeleteTopicsResponse(
             responses=[
                 DeletableTopicResult(
                     name=topic.name,
                     topic_id=topic.topic_id,
-                    error_code=e.code,
+                    error_code=code,
                     error_message=e.message,
                 )
                 for topic in topics
             ]
         )
-
-
-def _disabled(version: int) -> ApiError:
-    known = version >= DELETION_DISABLED_FROM
-    return ApiError(
-        ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST,
-        "topics cannot be deleted here: delete.topic.enable is false",
-    )

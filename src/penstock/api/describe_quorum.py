@@ -5,7 +5,9 @@ Directory ids and the nodes' endpoints are told from version 2 on.
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
 from penstock.base.ids import ZERO_UUID
 from penstock.serving.broker import Broker
 from penstock.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
@@ -17,7 +19,10 @@ NODES_FROM = 2
 async def describe_quorum(
     broker: Broker, request: Request[DescribeQuorumRequest]
 ) -> DescribeQuorumResponse:
-    response: DescribeQuorumResponse = await broker.quorum.handle(request.body)
+    try:
+        response = await ask(broker, request, DescribeQuorumResponse)
+    except ApiError as e:
+        return DescribeQuorumResponse(error_code=e.code, error_message=e.message)
     if request.version < NODES_FROM:
         response.nodes = []
         for topic in response.topics:

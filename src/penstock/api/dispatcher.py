@@ -18,7 +18,6 @@ import logging
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from penstock.api import on_controller
 from penstock.api.frames import UNKNOWN_VERSION, BadHeader, client_id, encode_response, read_header
 from penstock.api.registry import Api, Request
 from penstock.net.connection import Connection, Exchange
@@ -100,10 +99,7 @@ class Dispatcher:
             exchange.connection.listener,
             exchange.connection,
         )
-        if api.on_controller:
-            response: Any = on_controller.answer(self._broker, api, request, bytes(frame))
-        else:
-            response = api.handle(self._broker, request)
+        response = api.handle(self._broker, request)
         if inspect.isawaitable(response):
             exchange.park()
             self._spawn(self._finish_later(exchange, response))
@@ -115,16 +111,13 @@ class Dispatcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish_later(self, exchange: Exchange, response: Awaitable[Message | bytes]) -> None:
+    async def _finish_later(self, exchange: Exchange, response: Awaitable[Message]) -> None:
         try:
             self._finish(exchange, await response)
         except Exception:
             self._failed(exchange)
 
-    def _finish(self, exchange: Exchange, response: Message | bytes) -> None:
-        if isinstance(response, bytes):
-            exchange.finish(response)
-            return
+    def _finish(self, exchange: Exchange, response: Message) -> None:
         for code in response.error_codes():
             self._broker.count_error(exchange.api_key, code)
         exchange.finish(

@@ -7,6 +7,7 @@ brokers learn of it right after.
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -24,7 +25,7 @@ async def elect_leaders(
 ) -> ElectLeadersResponse:
     body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.elect_leaders(body))
+        return await ask(broker, request, ElectLeadersResponse)
     except ApiError as e:
         return ElectLeadersResponse(
             error_code=e.code if request.version >= 1 else 0,

@@ -8,12 +8,14 @@ elsewhere.
 
 from __future__ import annotations
 
+import ipaddress
+
 from penstock.api.frames import LENGTH_BYTES, BadHeader, client_id, encode_response, read_header
-from penstock.api.on_controller import called, decode_host, decode_principal, moved
 from penstock.api.registry import ANONYMOUS, Request, handler
 from penstock.base.errors import ErrorCode
 from penstock.serving.broker import Broker
 from penstock.wire.errors import WireError
+from penstock.wire.messages.default_principal_data import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 
@@ -27,24 +29,38 @@ async def envelope(broker: Broker, request: Request[EnvelopeRequest]) -> Envelop
     if not api.on_controller:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
-        principal = decode_principal(request.body.request_principal)
+        principal = _principal(request.body.request_principal)
         body, _ = api.request.decode_from(frame, position, version)
         inner = Request(
             body,
             api.key,
             version,
             client_id(frame),
-            decode_host(request.body.client_host_address),
+            _host(request.body.client_host_address),
             request.listener,
             request.connection,
             principal or ANONYMOUS,
+            forwarded=True,
         )
     except WireError:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     if not broker.controller.is_active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    response = await called(broker, api, inner)
-    if moved(response):
+    assert api.handle is not None
+    response = await api.handle(broker, inner)
+    if ErrorCode.NOT_CONTROLLER in response.error_codes():
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     answer = encode_response(api.key, version, correlation_id, response)
     return EnvelopeResponse(response_data=answer[LENGTH_BYTES:])
+
+
+def _principal(data: bytes | None) -> str | None:
+    """The principal in `data`, None where there is none; `WireError` where it is not readable."""
+    if data is None:
+        return None
+    found = DefaultPrincipalData.decode(data[2:], int.from_bytes(data[:2], "big"))
+    return f"{found.type}:{found.name}"
+
+
+def _host(data: bytes) -> str:
+    return str(ipaddress.ip_address(data)) if len(data) in (4, 16) else ""

@@ -6,6 +6,7 @@ unknown operation is INVALID_REQUEST instead of an unknown error.
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -22,7 +23,7 @@ async def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.incremental_alter_configs(body))
+        return await ask(broker, request, IncrementalAlterConfigsResponse)
     except ApiError as e:
         return IncrementalAlterConfigsResponse(
             responses=[

@@ -6,6 +6,7 @@ not exist, are left out.
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -19,8 +20,7 @@ from penstock.wire.messages.list_partition_reassignments import (
 async def list_partition_reassignments(
     broker: Broker, request: Request[ListPartitionReassignmentsRequest]
 ) -> ListPartitionReassignmentsResponse:
-    body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.list_partition_reassignments(body))
+        return await ask(broker, request, ListPartitionReassignmentsResponse)
     except ApiError as e:
         return ListPartitionReassignmentsResponse(error_code=e.code, error_message=e.message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from penstock.api.frames import encode_response
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
 from penstock.net.connection import Exchange
@@ -18,9 +20,16 @@ def is_of_metadata(request: FetchRequest) -> bool:
 
 
 def fetch_metadata(broker: Broker, exchange: Exchange, request: FetchRequest) -> None:
-    def answer(response: FetchResponse) -> None:
-        exchange.finish(
-            encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response)
-        )
+    waiting = broker.quorum.fetches.fetch(request, partial(_answer, exchange))
+    if not exchange.done:
+        exchange.park()
+        exchange.on_abandoned = waiting.cancel
 
-    broker.quorum.fetches.fetch(exchange, request, answer)
+
+def _answer(exchange: Exchange, response: FetchResponse | None) -> None:
+    if response is None:
+        exchange.connection.abort()
+        return
+    exchange.finish(
+        encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response)
+    )

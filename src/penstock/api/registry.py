@@ -2,8 +2,8 @@
 
 Two kinds of handlers:
 * `@handler(Request, Response)`: takes the decoded request, returns (or awaits) the response
-  message. With `on_controller=True` it runs only on the active controller: elsewhere the
-  dispatcher passes the request on.
+  message. `on_controller=True` marks what the active controller decides (`api.controller`): only
+  such requests may come in an Envelope.
 * `@raw_handler(...)`: Produce and Fetch, which bring their own codecs and answer through the
   exchange.
 """
@@ -40,6 +40,8 @@ class Request(Generic[Q]):
     connection: Connection
     """The one it came by: the client's, or that of the broker that passed it on."""
     principal: str = ANONYMOUS
+    forwarded: bool = False
+    """It came in an envelope: this node was taken for the active controller."""
 
 
 RawHandler: TypeAlias = Callable[[Broker, Exchange, memoryview, int], None]
@@ -68,11 +70,7 @@ def handler(
     [Callable[[Broker, Request[Q]], R | Awaitable[R]]],
     Callable[[Broker, Request[Q]], R | Awaitable[R]],
 ]:
-    """Serve `request` in all its versions by the decorated function.
-
-    A function that runs on the controller answers with NOT_CONTROLLER where that has moved away
-    meanwhile; the request is then taken to the new one.
-    """
+    """Serve `request` in all its versions by the decorated function."""
 
     def register(
         function: Callable[[Broker, Request[Q]], R | Awaitable[R]],

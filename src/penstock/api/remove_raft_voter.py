@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
@@ -11,5 +13,7 @@ from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, Rem
 async def remove_raft_voter(
     broker: Broker, request: Request[RemoveRaftVoterRequest]
 ) -> RemoveRaftVoterResponse:
-    response: RemoveRaftVoterResponse = await broker.quorum.handle(request.body)
-    return response
+    try:
+        return await ask(broker, request, RemoveRaftVoterResponse)
+    except ApiError as e:
+        return RemoveRaftVoterResponse(error_code=e.code, error_message=e.message)

@@ -6,6 +6,7 @@ led is led by others, and its replicas stay assigned to it: move them away first
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -19,8 +20,7 @@ from penstock.wire.messages.unregister_broker import (
 async def unregister_broker(
     broker: Broker, request: Request[UnregisterBrokerRequest]
 ) -> UnregisterBrokerResponse:
-    body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.unregister_broker(body))
+        return await ask(broker, request, UnregisterBrokerResponse)
     except ApiError as e:
         return UnregisterBrokerResponse(error_code=e.code, error_message=e.message)

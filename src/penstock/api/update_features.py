@@ -6,6 +6,7 @@ for. Unlike Kafka, a downgrade is granted where nothing is lost by it.
 
 from __future__ import annotations
 
+from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.serving.broker import Broker
@@ -16,8 +17,7 @@ from penstock.wire.messages.update_features import UpdateFeaturesRequest, Update
 async def update_features(
     broker: Broker, request: Request[UpdateFeaturesRequest]
 ) -> UpdateFeaturesResponse:
-    body = request.body
     try:
-        return await broker.controller.submit(lambda c: c.update_features(body))
+        return await ask(broker, request, UpdateFeaturesResponse)
     except ApiError as e:
         return UpdateFeaturesResponse(error_code=e.code, error_message=e.message)

@@ -19,13 +19,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from penstock.base.errors import ApiError
 from penstock.metadata.controller import Controller, Decision
 from penstock.metadata.image import Broker
 from penstock.metadata.liveness import EndedSession
-from penstock.net.connection import Connection
 from penstock.peers.connection import Address
 from penstock.peers.peers import Knock, knock
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -42,6 +41,13 @@ LOOK_MS = 100
 """How often the controller checks that the loop runs, and so reads what others send."""
 HELD_UP_MS_MIN = 100
 """A check that is later than this was blocked; less is normal for a loop."""
+
+
+class Link(Protocol):
+    """What a broker is heard through."""
+
+    on_lost: Callable[[], None] | None
+    """Called when it has broken."""
 
 
 class ActiveController:
@@ -62,7 +68,7 @@ class ActiveController:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._connections: dict[int, Connection | None] = {}
+        self._links: dict[int, Link | None] = {}
         """How each broker was last heard from; None for the one on this node."""
         self._looked_ms = now_ms()
         """When the loop was last known to run."""
@@ -130,14 +136,14 @@ class ActiveController:
 
     # -- signs of life -------------------------------------------------------------------------
 
-    def heard(self, broker_id: int, connection: Connection | None) -> None:
+    def heard(self, broker_id: int, link: Link | None) -> None:
         """A broker registers or has sent a heartbeat; None: from this node itself."""
         self._notice_hold_up()
-        if self._connections.get(broker_id) is connection and broker_id in self._connections:
+        if self._links.get(broker_id) is link and broker_id in self._links:
             return
-        self._connections[broker_id] = connection
-        if connection is not None:
-            connection.on_lost = lambda: self._lost(broker_id, connection)
+        self._links[broker_id] = link
+        if link is not None:
+            link.on_lost = lambda: self._lost(broker_id, link)
 
     def ended_run(self, request: BrokerRegistrationRequest) -> Broker | None:
         """The earlier run that a registration proves to be over.
@@ -157,16 +163,16 @@ class ActiveController:
         registered = {(e.name, e.host, e.port) for e in broker.endpoints}
         return broker if addresses == registered else None
 
-    def _lost(self, broker_id: int, connection: Connection) -> None:
+    def _lost(self, broker_id: int, link: Link) -> None:
         broker = self.controller.image.brokers.get(broker_id)
-        if self._connections.get(broker_id) is connection and not self._dropped:
-            del self._connections[broker_id]
+        if self._links.get(broker_id) is link and not self._dropped:
+            del self._links[broker_id]
             if broker is not None and not broker.fenced:
                 self._spawn(self._knock_at(broker))
 
     def _knock_at_the_silent(self) -> None:
         for broker in list(self.controller.image.brokers.values()):
-            if not broker.fenced and broker.id not in (self._node_id, *self._connections):
+            if not broker.fenced and broker.id not in (self._node_id, *self._links):
                 self._spawn(self._knock_at(broker))
 
     async def _knock_at(self, broker: Broker) -> None:
@@ -192,7 +198,7 @@ class ActiveController:
         """
         for pause_s in KNOCK_PAUSES_S:
             await asyncio.sleep(pause_s)
-            if self._connections.get(broker.id) is not None:
+            if self._links.get(broker.id) is not None:
                 return False
             if await knock(address) is Knock.REFUSED:
                 return True

@@ -1,38 +1,57 @@
-"""The active controller as the rest of the node sees it, on whichever node it is.
+"""The one way to ask the active controller, from any node and any door, wherever it sits.
 
-`submit` decides on this node, if it is the active controller; `call` asks the active controller,
-here or over the wire, and retries while it moves; `forward` passes a client's request on in an
-envelope. After NOT_CONTROLLER or a lost connection the controller is looked up again. Owned by the
-event loop's thread.
+`ask` decides on this node, if it is the active controller (`_HERE` says how), and sends the request
+there otherwise: nodes' own requests as they are, clients' in an envelope that says for whom. After
+NOT_CONTROLLER or a lost connection the controller is looked up again, until the time is over.
+
+A request whose answer was lost is sent again: it may be carried out twice, the second time with an
+answer such as TOPIC_ALREADY_EXISTS, as in Kafka. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.controlling.active_controller import Link
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.metadata.broker_control import speaks_for
 from penstock.metadata.controller import Controller, Decision
-from penstock.net.connection import Connection
 from penstock.peers.connection import Address, response_type
 from penstock.peers.errors import PeerError, PeerLost, PeerUnreachable
 from penstock.peers.peers import Channel, Peers
 from penstock.raft.types import NO_NODE
-from penstock.wire.apis import APIS, ApiKey
+from penstock.wire.apis import APIS, ApiKey, request_header_version, response_header_version
 from penstock.wire.decoders import skip_tags
+from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from penstock.wire.messages.alter_configs import AlterConfigsRequest
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
+from penstock.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
+from penstock.wire.messages.create_partitions import CreatePartitionsRequest
 from penstock.wire.messages.create_topics import CreateTopicsRequest
+from penstock.wire.messages.default_principal_data import DefaultPrincipalData
+from penstock.wire.messages.delete_topics import DeleteTopicsRequest
+from penstock.wire.messages.describe_quorum import DescribeQuorumRequest
+from penstock.wire.messages.elect_leaders import ElectLeadersRequest
 from penstock.wire.messages.envelope import EnvelopeRequest
+from penstock.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from penstock.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
+from penstock.wire.messages.update_features import UpdateFeaturesRequest
 from penstock.wire.schema import Message
 
 R = TypeVar("R")
+Q = TypeVar("Q", bound=Message)
+
+Decide: TypeAlias = Callable[["ControllerAccess", "_Question"], Awaitable[Any]]
 
 CALL_TIMEOUT_S = 30.0
 ATTEMPT_TIMEOUT_S = 5.0
@@ -42,6 +61,18 @@ RETRY_S = 0.05
 _HEADER = struct.Struct(">hhih")
 _CORRELATION_ID_BYTES = 4
 _NO_CLIENT_ID = -1
+_TAGS_FROM = 2  # of the request header
+_MOVED = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+
+
+class _Question(NamedTuple):
+    """What is asked, and for whom."""
+
+    request: Any
+    version: int | None
+    principal: str | None
+    client_host: str
+    link: Link | None
 
 
 class ControllerAccess:
@@ -65,11 +96,51 @@ class ControllerAccess:
         """Everything below it is in the served image."""
         return self._driver.metadata.applied_offset
 
-    async def wait_for_controller(self, timeout_s: float) -> None:
-        """Until there may be another active controller, or the time is over."""
-        await self._driver.wait_for_change(timeout_s)
+    # -- asking --------------------------------------------------------------------------------
 
-    # -- deciding here -------------------------------------------------------------------------
+    async def ask(
+        self,
+        request: Message,
+        *,
+        version: int | None = None,
+        principal: str | None = None,
+        client_host: str = "",
+        link: Link | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
+        attempt_s: float = ATTEMPT_TIMEOUT_S,
+        forward: bool = True,
+    ) -> Any:
+        """The active controller's response; `ApiError` NOT_CONTROLLER when it could not be had in
+        `timeout_s`.
+
+        `version` is that of the client, whose answer has to fit it; without one it is the newest.
+        `principal` and `client_host` say for whom; without, for this node itself. `link` is what a
+        broker's own request came by. After `attempt_s` without an answer the request is sent again
+        over a new connection. Without `forward` only this node is asked, and once.
+        """
+        question = _Question(request, version, principal, client_host, link)
+        deadline = self._loop.time() + timeout_s
+        while True:
+            try:
+                left_s = deadline - self._loop.time()
+                if self.is_active or not forward:
+                    response = await self._decide_here(question)
+                else:
+                    response = await self._ask_there(question, min(attempt_s, left_s))
+                if not _moved(request, response):
+                    return response
+                reason = "the controller has moved"
+            except PeerError as e:
+                reason = str(e)
+            except ApiError as e:
+                if e.code != ErrorCode.NOT_CONTROLLER:
+                    raise
+                reason = e.message
+            if not forward or self._loop.time() + RETRY_S >= deadline:
+                raise ApiError(ErrorCode.NOT_CONTROLLER, reason)
+            await self._driver.wait_for_change(RETRY_S)
+
+    # -- here ----------------------------------------------------------------------------------
 
     async def submit(self, decide: Callable[[Controller], Decision[R]]) -> R:
         """Make a decision, and give its response when its records are committed.
@@ -78,11 +149,17 @@ class ControllerAccess:
         """
         return await self._driver.seat.submit(decide)
 
-    async def register_broker(
-        self, request: BrokerRegistrationRequest, connection: Connection | None = None
-    ) -> Any:
-        """A broker registers; `connection` is the one that its request came by."""
-        driver = self._driver
+    async def _decide_here(self, question: _Question) -> Any:
+        self._check_failure()
+        return await _HERE[type(question.request)](self, question)
+
+    def _check_failure(self) -> None:
+        if self._driver.failure is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self._driver.failure)
+
+    async def _register_broker(self, question: _Question) -> Any:
+        driver, request = self._driver, question.request
+        assert isinstance(request, BrokerRegistrationRequest)
         active = driver.seat.active
         ended = None if active is None else active.ended_run(request)
         if ended is not None:
@@ -92,90 +169,62 @@ class ControllerAccess:
                     ended.id, ended.epoch, driver.now_ms(), intact=intact
                 )
             )
-        self._heard(request.broker_id, connection)
+        self._heard(request.broker_id, question.link)
         return await self.submit(
             lambda c: c.register_broker(request, driver.next_offset, driver.now_ms())
         )
 
-    async def broker_heartbeat(
-        self, request: BrokerHeartbeatRequest, connection: Connection | None = None
-    ) -> Any:
-        """A broker's sign of life; `connection` is the one that it came by."""
-        self._heard(request.broker_id, connection)
-        driver = self._driver
+    async def _broker_heartbeat(self, question: _Question) -> Any:
+        driver, request = self._driver, question.request
+        assert isinstance(request, BrokerHeartbeatRequest)
+        self._heard(request.broker_id, question.link)
         return await self.submit(
             lambda c: c.broker_heartbeat(request, driver.now_ms(), driver.next_offset)
         )
 
-    def _heard(self, broker_id: int, connection: Connection | None) -> None:
+    def _heard(self, broker_id: int, link: Link | None) -> None:
         active = self._driver.seat.active
         if active is not None:
-            active.heard(broker_id, connection)
+            active.heard(broker_id, link)
 
-    # -- asking --------------------------------------------------------------------------------
+    async def _delete_topics(self, question: _Question) -> Any:
+        if not self._driver.seat.settings.config.delete_topic_enable:
+            raise ApiError(
+                ErrorCode.TOPIC_DELETION_DISABLED,
+                "topics cannot be deleted here: delete.topic.enable is false",
+            )
+        return await self.submit(lambda c: c.delete_topics(question.request))
 
-    async def call(
-        self,
-        request: Message,
-        timeout_s: float = CALL_TIMEOUT_S,
-        attempt_s: float = ATTEMPT_TIMEOUT_S,
-    ) -> Any:
-        """The active controller's response; `ApiError` when it could not be had in time.
+    async def _ask_quorum(self, question: _Question) -> Any:
+        return await self._driver.handle(question.request)
 
-        A request whose answer was lost, or has not come after `attempt_s`, is sent again over a new
-        connection: it may be carried out twice.
-        """
-        deadline = self._loop.time() + timeout_s
-        reason = "no active controller is known"
-        while True:
-            try:
-                left_s = deadline - self._loop.time()
-                response = await self._attempt(request, min(attempt_s, left_s))
-                if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
-                    return response
-            except PeerError as e:
-                reason = str(e)
-            except ApiError as e:
-                if e.code != ErrorCode.NOT_CONTROLLER:
-                    raise
-            if self._loop.time() + RETRY_S >= deadline:
-                raise ApiError(ErrorCode.NOT_CONTROLLER, reason)
-            await self.wait_for_controller(RETRY_S)
+    # -- elsewhere -----------------------------------------------------------------------------
 
-    async def _attempt(self, request: Message, timeout_s: float) -> Any:
-        if self._driver.failure is not None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self._driver.failure)
-        if self.is_active:
-            return await _HERE[type(request)](self, request)
-        key = ApiKey(type(request).API_KEY or 0)
-        if APIS[key].listener == "controller":
-            address = self._driver.leader_address
-            if address is None:
-                raise PeerUnreachable("no active controller is known")
-            channel = Channel.PARTITIONS if key == ApiKey.ALTER_PARTITION else Channel.CONTROLLER
-            return await self._send(address, channel, request, timeout_s)
-        version = APIS[key].stable_versions[-1]
-        header = _HEADER.pack(key, version, 0, _NO_CLIENT_ID) + b"\0"
-        encoded = header + request.encode(version)
-        envelope = EnvelopeRequest(request_data=encoded, request_principal=None)
-        data = memoryview(await self.forward(envelope, timeout_s))
-        position = skip_tags(data, _CORRELATION_ID_BYTES, len(data))
-        return response_type(type(request)).decode_from(data, position, version)[0]
-
-    async def forward(self, envelope: EnvelopeRequest, timeout_s: float) -> bytes:
-        """The encoded answer inside the envelope that came back; `PeerError` where the controller
-        is elsewhere or not reached, `ApiError` where it refuses the envelope.
-        """
+    async def _ask_there(self, question: _Question, timeout_s: float) -> Any:
+        self._check_failure()
         address = self._driver.leader_address
         if address is None:
             raise PeerUnreachable("no active controller is known")
+        request, timeout_s = question.request, max(timeout_s, RETRY_S)
+        kind: type[Message] = type(request)
+        key = ApiKey(kind.API_KEY or 0)
+        if APIS[key].listener == "controller":
+            channel = Channel.PARTITIONS if key == ApiKey.ALTER_PARTITION else Channel.CONTROLLER
+            return await self._send(address, channel, request, timeout_s)
+        version = question.version
+        if version is None:
+            version = APIS[key].stable_versions[-1]
+        envelope = _envelope(question, key, version)
         response = await self._send(address, Channel.FORWARD, envelope, timeout_s)
         if response.error_code == ErrorCode.NOT_CONTROLLER:
             raise PeerError(f"{address} is not the active controller")
         if response.error_code or response.response_data is None:
             raise ApiError(ErrorCode(response.error_code), f"{address} refuses to be asked")
-        data: bytes = response.response_data
-        return data
+        data = memoryview(response.response_data)
+        position = _CORRELATION_ID_BYTES
+        if response_header_version(key, version):
+            position = skip_tags(data, position, len(data))
+        return response_type(kind).decode_from(data, position, version)[0]
 
     async def _send(
         self, address: Address, channel: Channel, request: Message, timeout_s: float
@@ -195,11 +244,60 @@ class ControllerAccess:
             sending.cancel()
 
 
-_HERE: dict[type[Message], Callable[[ControllerAccess, Any], Awaitable[Any]]] = {
-    BrokerRegistrationRequest: ControllerAccess.register_broker,
-    BrokerHeartbeatRequest: ControllerAccess.broker_heartbeat,
-    AlterPartitionRequest: lambda a, r: a.submit(lambda c: c.alter_partition(r)),
-    AllocateProducerIdsRequest: lambda a, r: a.submit(lambda c: c.allocate_producer_ids(r)),
-    CreateTopicsRequest: lambda a, r: a.submit(lambda c: c.create_topics(r)),
+def _moved(request: Message, response: Message) -> bool:
+    """Whether the response says that the controller is elsewhere by now."""
+    if isinstance(request, AlterPartitionRequest):
+        # Beside a partition it says that the controller is behind, and is for who has asked.
+        return getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER
+    return any(code in _MOVED for code in response.error_codes())
+
+
+def _envelope(question: _Question, key: ApiKey, version: int) -> EnvelopeRequest:
+    header = _HEADER.pack(key, version, 0, _NO_CLIENT_ID)
+    if request_header_version(key, version) >= _TAGS_FROM:
+        header += b"\0"
+    principal = question.principal
+    return EnvelopeRequest(
+        request_data=header + question.request.encode(version),
+        request_principal=None if principal is None else _encode_principal(principal),
+        client_host_address=_encode_host(question.client_host),
+    )
+
+
+def _encode_principal(principal: str) -> bytes:
+    """A principal as Kafka's brokers hand it on: a version, then the structure."""
+    kind, _, name = principal.partition(":")
+    return b"\0\0" + DefaultPrincipalData(type=kind, name=name).encode(0)
+
+
+def _encode_host(host: str) -> bytes:
+    try:
+        return ipaddress.ip_address(host).packed
+    except ValueError:
+        return b""
+
+
+def _decided_by(decide: Callable[[Controller, Q], Decision[Any]]) -> Decide:
+    return lambda access, question: access.submit(lambda c: decide(c, question.request))
+
+
+_HERE: dict[type[Message], Decide] = {
+    AddRaftVoterRequest: ControllerAccess._ask_quorum,
+    AllocateProducerIdsRequest: _decided_by(Controller.allocate_producer_ids),
+    AlterConfigsRequest: _decided_by(Controller.alter_configs),
+    AlterPartitionReassignmentsRequest: _decided_by(Controller.alter_partition_reassignments),
+    AlterPartitionRequest: _decided_by(Controller.alter_partition),
+    BrokerHeartbeatRequest: ControllerAccess._broker_heartbeat,
+    BrokerRegistrationRequest: ControllerAccess._register_broker,
+    CreatePartitionsRequest: _decided_by(Controller.create_partitions),
+    CreateTopicsRequest: _decided_by(Controller.create_topics),
+    DeleteTopicsRequest: ControllerAccess._delete_topics,
+    DescribeQuorumRequest: ControllerAccess._ask_quorum,
+    ElectLeadersRequest: _decided_by(Controller.elect_leaders),
+    IncrementalAlterConfigsRequest: _decided_by(Controller.incremental_alter_configs),
+    ListPartitionReassignmentsRequest: _decided_by(Controller.list_partition_reassignments),
+    RemoveRaftVoterRequest: ControllerAccess._ask_quorum,
+    UnregisterBrokerRequest: _decided_by(Controller.unregister_broker),
+    UpdateFeaturesRequest: _decided_by(Controller.update_features),
 }
-"""What the node itself asks of the controller."""
+"""How each request is decided on the active controller."""

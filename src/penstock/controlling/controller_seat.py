@@ -36,7 +36,7 @@ class ControllerSeat:
         self.active: ActiveController | None = None
         self.cluster_id = ""
         self._driver = driver
-        self._settings = settings
+        self.settings = settings
         self._rng = rng
         self._led: BecameLeader | None = None
         # (end offset, waiter) of what is appended and not yet committed.
@@ -60,10 +60,10 @@ class ControllerSeat:
 
     def _activate(self, epoch: int) -> None:
         driver = self._driver
-        config = self._settings.config
+        config = self.settings.config
         controller = Controller(
             driver.metadata.image.copy(),
-            self._settings,
+            self.settings,
             config.node_id,
             self._rng,
             cluster_id=self.cluster_id,

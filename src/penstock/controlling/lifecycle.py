@@ -106,7 +106,7 @@ class BrokerLifecycle:
     async def _register(self) -> None:
         while True:
             try:
-                response: BrokerRegistrationResponse = await self._controller.call(self._request)
+                response: BrokerRegistrationResponse = await self._controller.ask(self._request)
                 code, reason = ErrorCode(response.error_code), ""
             except ApiError as e:
                 code, reason = e.code, e.message
@@ -183,8 +183,8 @@ class BrokerLifecycle:
             cordoned_log_dirs=self._cordoned(),
         )
         timeout_s = config.broker_session_timeout_ms / 1000
-        response: BrokerHeartbeatResponse = await self._controller.call(
-            request, timeout_s, timeout_s / HEARTBEATS_PER_SESSION_MIN
+        response: BrokerHeartbeatResponse = await self._controller.ask(
+            request, timeout_s=timeout_s, attempt_s=timeout_s / HEARTBEATS_PER_SESSION_MIN
         )
         if response.error_code:
             raise ApiError(ErrorCode(response.error_code), "from the controller")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode, StorageError
 from penstock.controlling.metadata_snapshots import read_piece
-from penstock.net.connection import Exchange
 from penstock.raft.effects import Effect
 from penstock.raft.fetching import Serve, ServeSnapshot
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
@@ -23,7 +22,8 @@ from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSna
 if TYPE_CHECKING:
     from penstock.controlling.quorum_driver import QuorumDriver
 
-Answer: TypeAlias = Callable[[FetchResponse], None]
+Done: TypeAlias = Callable[[FetchResponse | None], None]
+"""Told the response; None: there is none, the reader has to look elsewhere."""
 State: TypeAlias = tuple[int, int, tuple[int, int]]
 
 
@@ -33,64 +33,78 @@ class Then(NamedTuple):
     act: Callable[[], None]
 
 
-class _Parked:
-    """A fetch that waits for news."""
+class QuorumFetch:
+    """A fetch that is judged, or waits for news."""
 
-    __slots__ = ("answer", "came_ms", "exchange", "request", "seen", "timer")
+    __slots__ = ("_done", "_fetches", "came_ms", "request", "seen", "timer")
 
     def __init__(
-        self, exchange: Exchange, request: FetchRequest, answer: Answer, came_ms: int
+        self, fetches: QuorumFetches, request: FetchRequest, done: Done, came_ms: int
     ) -> None:
-        self.exchange = exchange
+        self._fetches = fetches
+        self._done: Done | None = done
         self.request = request
-        self.answer = answer
         self.came_ms = came_ms
         self.seen: State | None = None
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self._done is None
+
+    def finish(self, response: FetchResponse | None) -> None:
+        done, self._done = self._done, None  # no request may lie in a cycle
+        if done is not None:
+            done(response)
+
+    def cancel(self) -> None:
+        """Nobody wants the response any more."""
+        self._done = None
+        self._fetches.unpark(self)
 
 
 class QuorumFetches:
     def __init__(self, driver: QuorumDriver) -> None:
         self._driver = driver
         self._loop = asyncio.get_running_loop()
-        self._parked: dict[_Parked, None] = {}
+        self._parked: dict[QuorumFetch, None] = {}
         self._waking = False
 
-    def fetch(self, exchange: Exchange, request: FetchRequest, answer: Answer) -> None:
-        """Have `answer` called with the response to `request`, at once or when there is news."""
-        fetch = _Parked(exchange, request, answer, self._driver.now_ms())
+    def fetch(self, request: FetchRequest, done: Done) -> QuorumFetch:
+        """Have `done` called with the response to `request`, at once or when there is news."""
+        fetch = QuorumFetch(self, request, done, self._driver.now_ms())
         self._ask(fetch, may_wait=request.max_wait_ms > 0)
+        return fetch
 
-    def _ask(self, fetch: _Parked, *, may_wait: bool) -> None:
+    def _ask(self, fetch: QuorumFetch, *, may_wait: bool) -> None:
         def judged(now_ms: int) -> Sequence[Effect | Then]:
             verdict, effects = self._driver.quorum.on_fetch(fetch.request, now_ms, fetch.came_ms)
             if isinstance(verdict, Serve):
                 if may_wait and not verdict.has_news:
                     return [*effects, Then(lambda: self._park(fetch))]
                 return [*effects, Then(lambda: self._serve(fetch, verdict))]
-            return [*effects, Then(lambda: fetch.answer(verdict.response))]
+            return [*effects, Then(lambda: fetch.finish(verdict.response))]
 
         self._driver.event(judged)
 
-    def _park(self, fetch: _Parked) -> None:
-        fetch.exchange.park()
-        fetch.exchange.on_abandoned = lambda: self._unpark(fetch)
+    def _park(self, fetch: QuorumFetch) -> None:
+        if fetch.is_over:
+            return
         fetch.seen = self._state()
         wait_s = fetch.request.max_wait_ms / 1000
         fetch.timer = self._loop.call_later(wait_s, self._again, fetch)
         self._parked[fetch] = None
 
-    def _unpark(self, fetch: _Parked) -> None:
+    def unpark(self, fetch: QuorumFetch) -> None:
         if fetch.timer is not None:
             fetch.timer.cancel()
-        fetch.exchange.on_abandoned = None  # else the two would hold each other
         self._parked.pop(fetch, None)
 
-    def _again(self, fetch: _Parked) -> None:
-        self._unpark(fetch)
+    def _again(self, fetch: QuorumFetch) -> None:
+        self.unpark(fetch)
         self._ask(fetch, may_wait=False)
 
-    def _serve(self, fetch: _Parked, verdict: Serve) -> None:
+    def _serve(self, fetch: QuorumFetch, verdict: Serve) -> None:
         part = verdict.response.responses[0].partitions[0]
         try:
             if verdict.first < verdict.end_offset:
@@ -99,7 +113,7 @@ class QuorumFetches:
                 )
         except StorageError:
             part.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        fetch.answer(verdict.response)
+        fetch.finish(verdict.response)
 
     @staticmethod
     def _max_bytes(request: FetchRequest) -> int:
@@ -121,7 +135,7 @@ class QuorumFetches:
         self._waking = False
         now = self._state()
         for fetch in [fetch for fetch in self._parked if fetch.seen != now]:
-            self._unpark(fetch)
+            self.unpark(fetch)
             self._ask(fetch, may_wait=True)
 
     def stop(self) -> None:
@@ -129,8 +143,8 @@ class QuorumFetches:
         try another node.
         """
         for fetch in list(self._parked):
-            self._unpark(fetch)
-            fetch.exchange.connection.abort()
+            self.unpark(fetch)
+            fetch.finish(None)
 
     # -- snapshots -----------------------------------------------------------------------------
 

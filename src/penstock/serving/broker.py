@@ -168,7 +168,7 @@ class Broker:
             lambda: self.config.follower_replication_throttled_rate,
         )
         env = FetcherEnvironment(self.node_id, self.peers, self.brokers, quota, lambda: self.config)
-        self.replication = Replication(self.replicas, env, self.controller.call)
+        self.replication = Replication(self.replicas, env, self.controller.ask)
         self.replication.start()
 
     def _replica_environment(self) -> ReplicaEnvironment:
@@ -273,7 +273,7 @@ class Broker:
                 CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
                 for name in names
             ]
-            response = await self.controller.call(CreateTopicsRequest(topics=topics))
+            response = await self.controller.ask(CreateTopicsRequest(topics=topics))
         except ApiError as e:
             return refused | dict.fromkeys(names, int(e.code))
         refused |= {t.name: t.error_code for t in response.topics}
@@ -282,7 +282,7 @@ class Broker:
     async def _create_topic(self, topic: CreatableTopic) -> ErrorCode:
         request = CreateTopicsRequest(topics=[topic])
         try:
-            response = await self.controller.call(request)
+            response = await self.controller.ask(request)
         except ApiError as e:
             return e.code
         return ErrorCode(response.topics[0].error_code)
@@ -290,7 +290,7 @@ class Broker:
     async def _next_producer_ids(self) -> range:
         epoch = self.metadata.brokers[self.node_id].epoch
         request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=epoch)
-        block = await self.controller.call(request)
+        block = await self.controller.ask(request)
         if block.error_code:
             raise ApiError(ErrorCode(block.error_code), "the controller gives no producer ids")
         return range(block.producer_id_start, block.producer_id_start + block.producer_id_len)

@@ -31,7 +31,7 @@ class Controller:
         self.answers = list(answers)
         self.calls = 0
 
-    async def call(self, request: Any, *_: float) -> Any:
+    async def ask(self, request: Any, **_: float) -> Any:
         self.calls += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):

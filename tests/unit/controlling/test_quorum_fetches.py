@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from penstock.raft.states import Leader
@@ -25,10 +24,9 @@ def test_a_fetch_that_waited_was_heard_when_it_came(tmp_path: Path) -> None:
         request = fetch_request(reader, end, quorum.epoch, quorum.epoch, cluster_id="cluster")
         request.max_wait_ms = WAIT_MS
         request.topics[0].partitions[0].high_watermark = end
-        exchange: Any = SimpleNamespace(park=lambda: None, on_abandoned=None)
         answers: list[Any] = []
         came_ms = metadata.driver.now_ms()
-        metadata.driver.fetches.fetch(exchange, request, answers.append)
+        metadata.driver.fetches.fetch(request, answers.append)
         waited_from_ms = metadata.driver.now_ms()
         assert not answers
         await until(lambda: answers)

@@ -262,7 +262,7 @@ class Stage:
         assert found is not None
         return found.isr
 
-    async def call(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    async def ask(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         """As `ControllerAccess` has it; the brokers of these tests ask for nothing else."""
         await asyncio.sleep(0)
         return AlterPartitionResponse(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.api.registry import APIS
 from penstock.base.errors import ErrorCode
 from penstock.peers.errors import PeerError
 from penstock.wire.apis import ApiKey
@@ -37,6 +38,25 @@ def test_every_node_takes_a_change_to_the_controller(tmp_path: Path) -> None:
             refused = await cluster.broker(cluster.others[0]).auto_create_topics(["auto"])
             assert refused == {}
             await cluster.all_know("auto")
+
+    run(test)
+
+
+def test_the_controller_is_asked_through_any_node_in_every_version(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with nodes(tmp_path) as cluster:
+            there = await cluster.peer(cluster.controller)
+            here = await cluster.peer(cluster.others[0])
+            for api in (api for api in APIS.values() if api.on_controller):
+                for version in api.versions:
+                    request = api.request()
+                    if hasattr(request, "timeout_ms"):
+                        request.timeout_ms = 5_000
+                    expected = await there.send(request, version)
+                    answer = await here.send(request, version)
+                    assert isinstance(answer, api.response)
+                    codes = list(answer.error_codes())
+                    assert codes == list(expected.error_codes()), (api.key, version)
 
     run(test)
 
