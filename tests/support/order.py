@@ -24,32 +24,8 @@ WORKER_INPUT = "durations"
 ROOT = Path(__file__).resolve().parents[2]
 DURATIONS = ROOT / "build" / "durations.json"
 
-    "tests/interop/cli/test_cluster.py",
-    "tests/interop/cli/test_secured.py",
-    "tests/interop/cli/test_txn.py",
-    "tests/interop/test_bench_nats_redis.py",
-    "tests/interop/test_bench_rabbitmq.py",
-    "tests/interop/test_cluster_failover.py",
-    "tests/interop/test_cluster_tools.py",
-    "tests/interop/test_groups_java.py",
-    "tests/interop/test_java.py",
-    "tests/interop/test_log_dump.py",
-    "tests/interop/test_raw_records.py",
-    "tests/interop/test_referee_groups_classic.py",
-    "tests/interop/test_referee_transactions_scenario.py",
-    "tests/interop/test_transactions_clients.py",
-    "tests/interop/test_transactions_java.py",
-    "tests/interop/test_transactions_load.py",
-    "tests/interop/test_transactions_tool.py",
-    "tests/interop/test_txn_offsets.py",
-    "tests/interop/wire/test_java_codec.py",
-    "tests/spark/test_sink_cluster.py",
-    "tests/unit/observe/test_docs.py",
 # A file with such a fixture starts a JVM, a cluster or a node for all of its tests.
-# Each of these starts a JVM, a cluster or a node for all of its tests.
-)
 SHARED_BY_A_FILE = 'scope="module"'
-SHARING_FILES = (
 # These ask the same two Kafkas, which live as long as their worker.
 REFEREE_FILES = (
     "tests/interop/test_referee.py",
