@@ -5,7 +5,9 @@ the node.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,35 @@ def test_a_stopped_replica_answers_those_who_wait_and_nobody_afterwards(tmp_path
             peer = await rig.peer()
             assert (await peer.produce(topic)).base_offset == 2
             assert scraped(rig, "penstock_stopped_partitions") == 0
+
+    run(test)
+
+
+def test_the_status_of_the_cluster_shows_what_was_stopped(tmp_path: Path) -> None:
+    async def status(rig: Rig, *options: str) -> tuple[int, str]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "penstock.cli", "cluster", "status", "-b", rig.node.kafka_address, *options),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, output.decode()
+
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            topic = await rig.topic()
+            rig.partition(topic)
+            code, text = await status(rig)
+            assert (code, "healthy" in text) == (0, True)
+            rig.partition(topic).stop("a test says so")
+            code, text = await status(rig)
+            assert code != 0
+            assert "some replicas were stopped" in text
+            assert f"{tmp_path}/t-0 on node 1 serves nobody" in " ".join(text.split())
+            code, text = await status(rig, "--format", "json")
+            assert json.loads(text)["failed_folders"] == [{"node": 1, "folder": f"{tmp_path}/t-0"}]
 
     run(test)
 

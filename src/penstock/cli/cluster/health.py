@@ -26,11 +26,17 @@ class Health(NamedTuple):
     under_replicated: list[Partition]
     voters_away: list[int]
     has_quorum: bool
+    failed_folders: list[tuple[int, str]]
+    """Nodes, and folders there that serve nobody any more."""
 
     @property
     def is_healthy(self) -> bool:
         return self.has_quorum and not (
-            self.leaderless or self.under_min_isr or self.under_replicated or self.voters_away
+            self.leaderless
+            or self.under_min_isr
+            or self.under_replicated
+            or self.voters_away
+            or self.failed_folders
         )
 
     @property
@@ -54,6 +60,7 @@ def judge(state: ClusterState, min_isr: Mapping[str, int]) -> Health:
         under_replicated(state),
         _voters_away(state.quorum),
         state.quorum is not None and state.quorum.leader >= 0,
+        [(node, folder) for node, disk in state.disks.items() for folder in disk.failed],
     )
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from penstock.base.errors import ErrorCode
 from penstock.base.ids import METADATA_TOPIC, Uuid
 from penstock.cli.cluster.asking import Brokers, check
 from penstock.cli.errors import CliError
@@ -80,6 +81,8 @@ class Disk(NamedTuple):
     usable_bytes: int
     cordoned: bool
     sizes: dict[Key, int]
+    failed: tuple[str, ...] = ()
+    """Folders that serve nobody any more: a whole data folder, or that of one stopped replica."""
 
     @property
     def used_bytes(self) -> int:
@@ -287,17 +290,19 @@ def read_disk(brokers: Brokers, node: Node) -> Disk:
         raise CliError(f"cannot {doing}: {e.strerror or e}") from None
     check(answer.error_code, None, doing)
     sizes: dict[Key, int] = {}
-    for folder in answer.results:
+    working = [f for f in answer.results if f.error_code != ErrorCode.KAFKA_STORAGE_ERROR]
+    for folder in working:
         check(folder.error_code, None, doing)
         for topic in folder.topics:
             for p in topic.partitions:
                 if not p.is_future_key:
                     sizes[topic.name, p.partition_index] = p.partition_size
     return Disk(
-        sum(max(0, folder.total_bytes) for folder in answer.results),
-        sum(max(0, folder.usable_bytes) for folder in answer.results),
-        all(folder.is_cordoned for folder in answer.results),
+        sum(max(0, folder.total_bytes) for folder in working),
+        sum(max(0, folder.usable_bytes) for folder in working),
+        all(folder.is_cordoned for folder in working),
         sizes,
+        tuple(folder.log_dir for folder in answer.results if folder not in working),
     )
 
 

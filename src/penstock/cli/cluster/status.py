@@ -84,6 +84,9 @@ def facts(state: ClusterState, health: Health) -> dict[str, Any]:
         "leaderless": [str(p) for p in health.leaderless],
         "under_min_isr": [str(p) for p in health.under_min_isr],
         "under_replicated": [str(p) for p in health.under_replicated],
+        "failed_folders": [
+            {"node": node, "folder": folder} for node, folder in health.failed_folders
+        ],
         "reassignments": [
             {
                 "topic": r.topic,
@@ -139,6 +142,11 @@ def _print(state: ClusterState, health: Health) -> None:
     )
     print_nodes(state)
     _print_worst(health)
+    for node, folder in health.failed_folders:
+        remark(
+            f"{folder} on node {node} serves nobody: the log of that node says why; start the node"
+            " anew, and it checks the folder"
+        )
     for problem in state.problems:
         remark(problem)
 
@@ -152,6 +160,7 @@ def _verdict(health: Health) -> str:
         (health.under_min_isr, "some data cannot be written with acks=all"),
         (health.under_replicated, "some data has fewer copies than it should"),
         (health.voters_away, "not all voters are there"),
+        (health.failed_folders, "some replicas were stopped"),
     ]
     return "degraded: " + ", ".join(text for is_so, text in troubles if is_so)
 
