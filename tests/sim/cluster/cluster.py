@@ -244,6 +244,9 @@ class _Logging(logging.Handler):
         self.world.paths.log_line(record.msg)
         if record.levelno >= logging.ERROR and CUT_BACK in record.msg:
             self.world.broken.append(f"{who}: {record.getMessage()}")
+        if record.levelno >= logging.CRITICAL:
+            text += f"\n{record.stack_info}"
+            self.world.broken.append(f"{who}: {record.getMessage()}")
         if record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
             error = record.exc_info[1]
