@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api.registry import APIS
+from penstock.api.registry import ANONYMOUS, APIS
 from penstock.base.errors import ErrorCode
 from penstock.peers.errors import PeerError
 from penstock.wire.apis import ApiKey
@@ -35,7 +35,7 @@ def test_every_node_takes_a_change_to_the_controller(tmp_path: Path) -> None:
             assert "'by-1' already exists" in again.topics[0].error_message
             ids = [await cluster.broker(i).producer_ids.next() for i in (1, 2, 3)]
             assert len(set(ids)) == 3
-            refused = await cluster.broker(cluster.others[0]).auto_create_topics(["auto"])
+            refused = await cluster.broker(cluster.others[0]).topics.create(ANONYMOUS, ["auto"])
             assert refused == {}
             await cluster.all_know("auto")
 
@@ -125,8 +125,8 @@ def test_who_asks_right_after_a_death_is_told_the_new_leaders(
             assert lost not in {p.leader_id for p in topic.partitions}
             # The list of brokers keeps it for a moment, for clients that are about to leave it.
             assert lost in {broker.node_id for broker in answer.brokers}
-            left = cluster.broker(asked).live_nodes
-            await until(lambda: lost not in {node.id for node in left("PLAINTEXT")})
+            left = cluster.broker(asked).cluster.live_nodes
+            await until(lambda: lost not in {node.id for node in left(ANONYMOUS, "PLAINTEXT")})
 
     run(test)
 
@@ -229,8 +229,8 @@ def test_a_node_that_looks_for_its_cluster_serves_only_that(tmp_path: Path) -> N
                 await peer.send(MetadataRequest(topics=[]))
             await cluster.start(3)
             await starting
-            assert {cluster.broker(i).cluster_id for i in (1, 2, 3)} == {
-                cluster.broker(1).cluster_id
+            assert {cluster.broker(i).cluster.id for i in (1, 2, 3)} == {
+                cluster.broker(1).cluster.id
             }
             assert cluster.running[1].health()[:2] == (True, True)
         finally:
