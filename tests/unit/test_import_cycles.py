@@ -1,4 +1,7 @@
-"""How far modules know each other in circles, imports for type checking included."""
+"""How far modules know each other in circles, imports for type checking included.
+
+grimp comes with import-linter.
+"""
 
 from __future__ import annotations
 

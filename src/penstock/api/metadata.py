@@ -70,7 +70,7 @@ async def _answer_when_settled(
     services: Services, request: Request[MetadataRequest]
 ) -> MetadataResponse:
     """A broker seems to have died just now: its partitions are about to have other leaders."""
-    await services.cluster.settle()
+    await services.cluster.settle(request.principal)
     answer = _answer(services, request)
     return answer if isinstance(answer, MetadataResponse) else await answer
 

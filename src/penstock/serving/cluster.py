@@ -90,7 +90,7 @@ class ClusterService:
         """No broker seems to have died just now; otherwise leaders are about to change."""
         return not self._suspicions
 
-    async def settle(self) -> None:
+    async def settle(self, principal: str) -> None:
         """Until nothing is in suspense."""
         await self._suspicions.settle()
 

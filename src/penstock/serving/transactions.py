@@ -48,7 +48,7 @@ class TransactionService(ShardService):
         """An id that no producer has had before."""
         return await self._producer_ids.next()
 
-    async def prepare_producer_ids(self, timeout_s: float) -> None:
+    async def prepare_producer_ids(self, principal: str, timeout_s: float) -> None:
         """See to it that there is an id at hand, as far as that is possible in the time."""
         await self._producer_ids.prepare(timeout_s)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.api.registry import ANONYMOUS, APIS
-from penstock.base.errors import ErrorCode
+from penstock.api.registry import ANONYMOUS, APIS, Request
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.peers.errors import PeerError
+from penstock.serving.services import Services
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
@@ -57,6 +60,51 @@ def test_the_controller_is_asked_through_any_node_in_every_version(tmp_path: Pat
                     assert isinstance(answer, api.response)
                     codes = list(answer.error_codes())
                     assert codes == list(expected.error_codes()), (api.key, version)
+
+    run(test)
+
+
+def test_the_controller_is_told_for_whom_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = APIS[ApiKey.UNREGISTER_BROKER]
+    seen: list[tuple[str, str, bool]] = []
+
+    async def watched(services: Services, request: Request[Any]) -> Any:
+        seen.append((request.principal, request.client_host, request.forwarded))
+        assert api.handle is not None
+        return await api.handle(services, request)
+
+    monkeypatch.setitem(APIS, api.key, replace(api, handle=watched))
+
+    async def test() -> None:
+        async with nodes(tmp_path) as cluster:
+            asked = cluster.broker(cluster.others[0])
+            request = UnregisterBrokerRequest(broker_id=99)
+            answer = await asked.services.cluster.ask(
+                "User:anna", request, 0, "10.1.2.3", forward=True
+            )
+            assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+            assert answer.error_message == "broker 99 is not registered"
+            assert seen == [("User:anna", "10.1.2.3", True)]
+            with pytest.raises(ApiError) as refused:
+                await asked.services.cluster.ask("User:anna", request, 0, "", forward=False)
+            assert refused.value.code == ErrorCode.NOT_CONTROLLER
+            assert len(seen) == 1
+
+    run(test)
+
+
+def test_without_a_controller_the_time_runs_out(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with nodes(tmp_path) as cluster:
+            left = cluster.others[0]
+            for node_id in [i for i in cluster.running if i != left]:
+                await cluster.lose(node_id)
+            request = UnregisterBrokerRequest(broker_id=99)
+            with pytest.raises(ApiError) as refused:
+                await cluster.broker(left).controller.ask(request, timeout_s=0.3)
+            assert refused.value.code == ErrorCode.NOT_CONTROLLER
 
     run(test)
 
