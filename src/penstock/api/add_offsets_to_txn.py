@@ -14,7 +14,7 @@ from penstock.base.ids import TopicPartition
 from penstock.coordinator.transaction import offsets_as_partitions, partitions_as_offsets
 from penstock.coordinator.transaction.refusals import BROKERS_FROM
 from penstock.metadata.names import OFFSETS_TOPIC
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -24,18 +24,18 @@ from penstock.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRespo
 
 @handler(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)
 async def add_offsets_to_txn(
-    broker: Broker, request: Request[AddOffsetsToTxnRequest]
+    services: Services, request: Request[AddOffsetsToTxnRequest]
 ) -> AddOffsetsToTxnResponse:
     body = request.body
     try:
-        await broker.groups.coordinator_of(body.group_id)
+        await services.groups.coordinator_of(request.principal, body.group_id)
     except ApiError as e:
-        if broker.groups.partition_of(body.group_id) is None:
+        if services.groups.partition_of(request.principal, body.group_id) is None:
             return AddOffsetsToTxnResponse(error_code=e.code)
-    index = broker.groups.partition_of(body.group_id)
+    index = services.groups.partition_of(request.principal, body.group_id)
     assert index is not None
     answer = to_shard(
-        broker,
+        services,
         request,
         body.transactional_id,
         offsets_as_partitions(body, TopicPartition(OFFSETS_TOPIC, index)),

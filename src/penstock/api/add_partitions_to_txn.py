@@ -21,7 +21,7 @@ from penstock.coordinator.transaction.refusals import (
     transactions,
 )
 from penstock.metadata.names import INTERNAL_TOPICS, OFFSETS_TOPIC
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -32,14 +32,14 @@ from penstock.wire.messages.add_partitions_to_txn import (
 
 @handler(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)
 async def add_partitions_to_txn(
-    broker: Broker, request: Request[AddPartitionsToTxnRequest]
+    services: Services, request: Request[AddPartitionsToTxnRequest]
 ) -> AddPartitionsToTxnResponse:
     version = request.version
     if version < BROKERS_FROM:
         (wanted,) = transactions(request.body, version)
-        return await given(_add(broker, request, wanted, request.body))
+        return await given(_add(services, request, wanted, request.body))
     found = await together(
-        _add(broker, request, wanted, AddPartitionsToTxnRequest(transactions=[wanted]))
+        _add(services, request, wanted, AddPartitionsToTxnRequest(transactions=[wanted]))
         for wanted in request.body.transactions
     )
     results = [result for answer in found for result in answer.results_by_transaction]
@@ -47,7 +47,7 @@ async def add_partitions_to_txn(
 
 
 def _add(
-    broker: Broker,
+    services: Services,
     request: Request[AddPartitionsToTxnRequest],
     wanted: AddPartitionsToTxnTransaction,
     body: AddPartitionsToTxnRequest,
@@ -58,26 +58,31 @@ def _add(
         tp: code
         for topic in wanted.topics
         for index in topic.partitions
-        if (code := _refusal(broker, tp := TopicPartition(topic.name, index), from_client))
+        if (
+            code := _refusal(
+                services, request.principal, tp := TopicPartition(topic.name, index), from_client
+            )
+        )
     }
     id_ = wanted.transactional_id
     if not refused and from_client:
-        return to_shard(broker, request, id_, body, AddPartitionsToTxnResponse)
+        return to_shard(services, request, id_, body, AddPartitionsToTxnResponse)
     if not refused:
         # Not one of them may hold up the others, whose producers wait for the same answer.
-        return submit(broker.transactions, request, id_, body, AddPartitionsToTxnResponse)
+        return submit(services.transactions, request, id_, body, AddPartitionsToTxnResponse)
     not_attempted = ErrorCode.OPERATION_NOT_ATTEMPTED
     results = answers_by_partition(wanted.topics, lambda tp: refused.get(tp, not_attempted))
     result = AddPartitionsToTxnResult(transactional_id=id_, topic_results=results)
     return added([result], request.version)
 
 
-def _refusal(broker: Broker, tp: TopicPartition, from_client: bool) -> ErrorCode | None:
+def _refusal(
+    services: Services, principal: str, tp: TopicPartition, from_client: bool
+) -> ErrorCode | None:
     # Brokers add the offsets of groups, and nobody the transaction log itself.
     closed = tp.topic in INTERNAL_TOPICS and (from_client or tp.topic != OFFSETS_TOPIC)
     if closed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    topic = broker.metadata.topics.get(tp.topic)
-    if topic is None or not 0 <= tp.partition < len(topic.partitions):
+    if not services.topics.has_partition(principal, tp.topic, tp.partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return None

@@ -5,15 +5,15 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 
 @handler(AddRaftVoterRequest, AddRaftVoterResponse, on_controller=True)
 async def add_raft_voter(
-    broker: Broker, request: Request[AddRaftVoterRequest]
+    services: Services, request: Request[AddRaftVoterRequest]
 ) -> AddRaftVoterResponse:
     try:
-        return await ask(broker, request, AddRaftVoterResponse)
+        return await ask(services, request, AddRaftVoterResponse)
     except ApiError as e:
         return AddRaftVoterResponse(error_code=e.code, error_message=e.message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from penstock.api.controller import decide
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -17,9 +17,9 @@ from penstock.wire.messages.allocate_producer_ids import (
 
 @handler(AllocateProducerIdsRequest, AllocateProducerIdsResponse)
 async def allocate_producer_ids(
-    broker: Broker, request: Request[AllocateProducerIdsRequest]
+    services: Services, request: Request[AllocateProducerIdsRequest]
 ) -> AllocateProducerIdsResponse:
     try:
-        return await decide(broker, request, AllocateProducerIdsResponse)
+        return await decide(services, request, AllocateProducerIdsResponse)
     except ApiError as e:
         return AllocateProducerIdsResponse(error_code=e.code)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -19,11 +19,11 @@ from penstock.wire.messages.alter_configs import (
 
 @handler(AlterConfigsRequest, AlterConfigsResponse, on_controller=True)
 async def alter_configs(
-    broker: Broker, request: Request[AlterConfigsRequest]
+    services: Services, request: Request[AlterConfigsRequest]
 ) -> AlterConfigsResponse:
     body = request.body
     try:
-        return await ask(broker, request, AlterConfigsResponse)
+        return await ask(services, request, AlterConfigsResponse)
     except ApiError as e:
         return AlterConfigsResponse(
             responses=[

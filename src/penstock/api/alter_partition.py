@@ -9,15 +9,15 @@ from __future__ import annotations
 from penstock.api.controller import decide
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 
 @handler(AlterPartitionRequest, AlterPartitionResponse)
 async def alter_partition(
-    broker: Broker, request: Request[AlterPartitionRequest]
+    services: Services, request: Request[AlterPartitionRequest]
 ) -> AlterPartitionResponse:
     try:
-        return await decide(broker, request, AlterPartitionResponse)
+        return await decide(services, request, AlterPartitionResponse)
     except ApiError as e:
         return AlterPartitionResponse(error_code=e.code)

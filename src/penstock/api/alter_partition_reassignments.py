@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -22,11 +22,11 @@ from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, on_controller=True
 )
 async def alter_partition_reassignments(
-    broker: Broker, request: Request[AlterPartitionReassignmentsRequest]
+    services: Services, request: Request[AlterPartitionReassignmentsRequest]
 ) -> AlterPartitionReassignmentsResponse:
     body = request.body
     try:
-        return await ask(broker, request, AlterPartitionReassignmentsResponse)
+        return await ask(services, request, AlterPartitionReassignmentsResponse)
     except ApiError as e:
         return AlterPartitionReassignmentsResponse(
             error_code=e.code,

@@ -8,8 +8,7 @@ not on this broker is not available. Run a node per disk and reassign partitions
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.base.errors import ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -20,7 +19,7 @@ from penstock.wire.messages.alter_replica_log_dirs import (
 
 @handler(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse)
 def alter_replica_log_dirs(
-    broker: Broker, request: Request[AlterReplicaLogDirsRequest]
+    services: Services, request: Request[AlterReplicaLogDirsRequest]
 ) -> AlterReplicaLogDirsResponse:
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for folder in request.body.dirs:
@@ -31,18 +30,10 @@ def alter_replica_log_dirs(
             result.partitions += [
                 AlterReplicaLogDirPartitionResult(
                     partition_index=index,
-                    error_code=_error(broker, folder.path, topic.name, index),
+                    error_code=services.log_dirs.move(
+                        request.principal, folder.path, topic.name, index
+                    ),
                 )
                 for index in topic.partitions
             ]
     return AlterReplicaLogDirsResponse(results=list(results.values()))
-
-
-def _error(broker: Broker, path: str, name: str, index: int) -> ErrorCode:
-    if path != broker.logs.data_dir:
-        return ErrorCode.LOG_DIR_NOT_FOUND
-    topic = broker.metadata.topics.get(name)
-    partition = None if topic is None else broker.metadata.partition(topic.id, index)
-    if partition is None or broker.node_id not in partition.replicas:
-        return ErrorCode.REPLICA_NOT_AVAILABLE
-    return ErrorCode.NONE

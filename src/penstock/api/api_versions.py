@@ -11,7 +11,7 @@ import re
 
 from penstock.api.registry import APIS, Request, handler
 from penstock.base.errors import ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.api_versions import (
     ApiVersion,
@@ -28,7 +28,7 @@ LEVEL_0_FROM = 4
 
 
 @handler(ApiVersionsRequest, ApiVersionsResponse)
-def api_versions(broker: Broker, request: Request[ApiVersionsRequest]) -> ApiVersionsResponse:
+def api_versions(services: Services, request: Request[ApiVersionsRequest]) -> ApiVersionsResponse:
     if request.version < 0:
         own = APIS[ApiKey.API_VERSIONS].versions
         return ApiVersionsResponse(
@@ -41,7 +41,7 @@ def api_versions(broker: Broker, request: Request[ApiVersionsRequest]) -> ApiVer
         and _SOFTWARE.fullmatch(body.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    features = broker.features()
+    features = services.cluster.features(request.principal)
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(
@@ -58,7 +58,7 @@ def api_versions(broker: Broker, request: Request[ApiVersionsRequest]) -> ApiVer
             for f in features
             if f.min_supported or request.version >= LEVEL_0_FROM
         ],
-        finalized_features_epoch=broker.features_epoch(),
+        finalized_features_epoch=services.cluster.features_epoch(request.principal),
         finalized_features=[
             FinalizedFeatureKey(
                 name=f.name, max_version_level=f.finalized, min_version_level=f.finalized

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -12,7 +12,9 @@ from penstock.wire.messages.begin_quorum_epoch import (
 
 @handler(BeginQuorumEpochRequest, BeginQuorumEpochResponse)
 async def begin_quorum_epoch(
-    broker: Broker, request: Request[BeginQuorumEpochRequest]
+    services: Services, request: Request[BeginQuorumEpochRequest]
 ) -> BeginQuorumEpochResponse:
-    response: BeginQuorumEpochResponse = await broker.quorum.handle(request.body)
+    response: BeginQuorumEpochResponse = await services.quorum.handle(
+        request.principal, request.body
+    )
     return response

@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.controller import decide
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -18,9 +18,9 @@ from penstock.wire.messages.broker_heartbeat import (
 
 @handler(BrokerHeartbeatRequest, BrokerHeartbeatResponse)
 async def broker_heartbeat(
-    broker: Broker, request: Request[BrokerHeartbeatRequest]
+    services: Services, request: Request[BrokerHeartbeatRequest]
 ) -> BrokerHeartbeatResponse:
     try:
-        return await decide(broker, request, BrokerHeartbeatResponse)
+        return await decide(services, request, BrokerHeartbeatResponse)
     except ApiError as e:
         return BrokerHeartbeatResponse(error_code=e.code)

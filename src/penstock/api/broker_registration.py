@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.controller import decide
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
@@ -18,9 +18,9 @@ from penstock.wire.messages.broker_registration import (
 
 @handler(BrokerRegistrationRequest, BrokerRegistrationResponse)
 async def broker_registration(
-    broker: Broker, request: Request[BrokerRegistrationRequest]
+    services: Services, request: Request[BrokerRegistrationRequest]
 ) -> BrokerRegistrationResponse:
     try:
-        return await decide(broker, request, BrokerRegistrationResponse)
+        return await decide(services, request, BrokerRegistrationResponse)
     except ApiError as e:
         return BrokerRegistrationResponse(error_code=e.code)

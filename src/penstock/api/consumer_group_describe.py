@@ -7,7 +7,7 @@ from penstock.api.groups import GROUP_OPERATIONS, to_shard
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
 from penstock.base.errors import ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -17,9 +17,9 @@ from penstock.wire.messages.consumer_group_describe import (
 
 @handler(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse)
 async def consumer_group_describe(
-    broker: Broker, request: Request[ConsumerGroupDescribeRequest]
+    services: Services, request: Request[ConsumerGroupDescribeRequest]
 ) -> ConsumerGroupDescribeResponse:
-    if not serves_consumer_protocol(broker):
+    if not serves_consumer_protocol(services):
         return ConsumerGroupDescribeResponse(
             groups=[
                 DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -33,7 +33,7 @@ async def consumer_group_describe(
     ]
     answers = await together(
         to_shard(
-            broker,
+            services,
             request,
             group_id,
             ConsumerGroupDescribeRequest(group_ids=[group_id]),

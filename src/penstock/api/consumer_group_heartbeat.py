@@ -12,23 +12,23 @@ from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.group import CONSUMER
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 
 
-def serves_consumer_protocol(broker: Broker) -> bool:
-    return CONSUMER in broker.config.group_coordinator_rebalance_protocols
+def serves_consumer_protocol(services: Services) -> bool:
+    return CONSUMER in services.settings.group_protocols
 
 
 @handler(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse)
 def consumer_group_heartbeat(
-    broker: Broker, request: Request[ConsumerGroupHeartbeatRequest]
+    services: Services, request: Request[ConsumerGroupHeartbeatRequest]
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
-    if not serves_consumer_protocol(broker):
+    if not serves_consumer_protocol(services):
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return to_shard(
-        broker, request, request.body.group_id, request.body, ConsumerGroupHeartbeatResponse
+        services, request, request.body.group_id, request.body, ConsumerGroupHeartbeatResponse
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -15,11 +15,11 @@ from penstock.wire.messages.create_partitions import (
 
 @handler(CreatePartitionsRequest, CreatePartitionsResponse, on_controller=True)
 async def create_partitions(
-    broker: Broker, request: Request[CreatePartitionsRequest]
+    services: Services, request: Request[CreatePartitionsRequest]
 ) -> CreatePartitionsResponse:
     body = request.body
     try:
-        return await ask(broker, request, CreatePartitionsResponse)
+        return await ask(services, request, CreatePartitionsResponse)
     except ApiError as e:
         return CreatePartitionsResponse(
             results=[

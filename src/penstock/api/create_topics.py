@@ -10,7 +10,7 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -20,11 +20,11 @@ from penstock.wire.messages.create_topics import (
 
 @handler(CreateTopicsRequest, CreateTopicsResponse, on_controller=True)
 async def create_topics(
-    broker: Broker, request: Request[CreateTopicsRequest]
+    services: Services, request: Request[CreateTopicsRequest]
 ) -> CreateTopicsResponse:
     body = request.body
     try:
-        return await ask(broker, request, CreateTopicsResponse)
+        return await ask(services, request, CreateTopicsResponse)
     except ApiError as e:
         return CreateTopicsResponse(
             topics=[

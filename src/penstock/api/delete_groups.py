@@ -5,19 +5,19 @@ from __future__ import annotations
 from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 
 @handler(DeleteGroupsRequest, DeleteGroupsResponse)
 async def delete_groups(
-    broker: Broker, request: Request[DeleteGroupsRequest]
+    services: Services, request: Request[DeleteGroupsRequest]
 ) -> DeleteGroupsResponse:
     # A name that is given twice is deleted, and answered, once.
     names = dict.fromkeys(request.body.groups_names)
     answers = await together(
         to_shard(
-            broker,
+            services,
             request,
             name,
             DeleteGroupsRequest(groups_names=[name]),

@@ -7,12 +7,10 @@ answer waits until every live replica has moved its log start, or for the reques
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 
 from penstock.api.registry import Request, handler
-from penstock.base.errors import ApiError, ErrorCode, StorageError
-from penstock.partitions.partition import Partition
-from penstock.serving.broker import Broker
+from penstock.base.errors import ApiError
+from penstock.serving.services import Services
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -21,17 +19,23 @@ from penstock.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-TO_HIGH_WATERMARK = -1
 _NO_LOW_WATERMARK = -1
 
 
 @handler(DeleteRecordsRequest, DeleteRecordsResponse)
 async def delete_records(
-    broker: Broker, request: Request[DeleteRecordsRequest]
+    services: Services, request: Request[DeleteRecordsRequest]
 ) -> DeleteRecordsResponse:
     deadline = asyncio.get_running_loop().time() + request.body.timeout_ms / 1000
+    # All of them begin at once, so that none uses up the time of those behind it.
     topics = [
-        (topic.name, [_delete(broker, topic.name, wanted, deadline) for wanted in topic.partitions])
+        (
+            topic.name,
+            [
+                asyncio.ensure_future(_delete(services, request, topic.name, wanted, deadline))
+                for wanted in topic.partitions
+            ],
+        )
         for topic in request.body.topics
     ]
     return DeleteRecordsResponse(
@@ -42,50 +46,20 @@ async def delete_records(
     )
 
 
-def _delete(
-    broker: Broker, topic: str, wanted: DeleteRecordsPartition, deadline: float
-) -> Awaitable[DeleteRecordsPartitionResult]:
-    """Move the leader's log start at once; the result follows."""
+async def _delete(
+    services: Services,
+    request: Request[DeleteRecordsRequest],
+    topic: str,
+    wanted: DeleteRecordsPartition,
+    deadline: float,
+) -> DeleteRecordsPartitionResult:
     index = wanted.partition_index
     try:
-        partition = broker.replicas.leader_of(topic, index)
-        offset = _move_log_start(partition, wanted.offset)
+        low_watermark = await services.records.delete(
+            request.principal, topic, index, wanted.offset, deadline
+        )
     except ApiError as e:
-        return _refused(index, e.code)
-    except StorageError:
-        return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
-    return _deleted(partition, offset, deadline)
-
-
-def _move_log_start(partition: Partition, offset: int) -> int:
-    policy = partition.log.config.cleanup_policy
-    if policy and "delete" not in policy:
-        raise ApiError(ErrorCode.POLICY_VIOLATION)
-    if offset == TO_HIGH_WATERMARK:
-        offset = partition.high_watermark
-    if not 0 <= offset <= partition.high_watermark:
-        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    partition.delete_records(offset)
-    return offset
-
-
-async def _deleted(
-    partition: Partition, offset: int, deadline: float
-) -> DeleteRecordsPartitionResult:
-    if partition.low_watermark < offset:
-        try:
-            async with asyncio.timeout_at(deadline):
-                await partition.deletions.add(offset)
-        except TimeoutError:
-            return await _refused(partition.index, ErrorCode.REQUEST_TIMED_OUT)
-        except ApiError as e:
-            return await _refused(partition.index, e.code)
-    return DeleteRecordsPartitionResult(
-        partition_index=partition.index, low_watermark=partition.low_watermark
-    )
-
-
-async def _refused(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
-    return DeleteRecordsPartitionResult(
-        partition_index=index, low_watermark=_NO_LOW_WATERMARK, error_code=code
-    )
+        return DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=_NO_LOW_WATERMARK, error_code=e.code
+        )
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -23,11 +23,11 @@ DELETION_DISABLED_FROM = 3
 
 @handler(DeleteTopicsRequest, DeleteTopicsResponse, on_controller=True)
 async def delete_topics(
-    broker: Broker, request: Request[DeleteTopicsRequest]
+    services: Services, request: Request[DeleteTopicsRequest]
 ) -> DeleteTopicsResponse:
     body = request.body
     try:
-        return await ask(broker, request, DeleteTopicsResponse)
+        return await ask(services, request, DeleteTopicsResponse)
     except ApiError as e:
         disabled = e.code == ErrorCode.TOPIC_DELETION_DISABLED
         known = not disabled or request.version >= DELETION_DISABLED_FROM

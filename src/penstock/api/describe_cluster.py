@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.metadata import CLUSTER_OPERATIONS
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -22,36 +22,29 @@ CONTROLLERS = 2
 
 @handler(DescribeClusterRequest, DescribeClusterResponse)
 def describe_cluster(
-    broker: Broker, request: Request[DescribeClusterRequest]
+    services: Services, request: Request[DescribeClusterRequest]
 ) -> DescribeClusterResponse:
     body = request.body
     if body.endpoint_type != BROKERS:
         return _wrong_endpoint(body.endpoint_type)
     response = DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id(),
-        brokers=_brokers(broker, request.listener, fenced_too=body.include_fenced_brokers),
+        cluster_id=services.cluster.id,
+        controller_id=services.cluster.controller_id(request.principal),
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=node.id,
+                host=node.host,
+                port=node.port,
+                rack=node.rack,
+                is_fenced=node.fenced,
+            )
+            for node in services.cluster.nodes(request.principal, request.listener)
+            if body.include_fenced_brokers or not node.fenced
+        ],
     )
     if body.include_cluster_authorized_operations:
         response.cluster_authorized_operations = CLUSTER_OPERATIONS
     return response
-
-
-def _brokers(broker: Broker, listener: str, *, fenced_too: bool) -> list[DescribeClusterBroker]:
-    found = []
-    for peer in broker.metadata.brokers.values():
-        endpoint = peer.endpoint(listener)
-        if endpoint is not None and (fenced_too or not peer.fenced):
-            found.append(
-                DescribeClusterBroker(
-                    broker_id=peer.id,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    rack=peer.rack,
-                    is_fenced=peer.fenced,
-                )
-            )
-    return found
 
 
 def _wrong_endpoint(endpoint_type: int) -> DescribeClusterResponse:

@@ -10,12 +10,9 @@ set, since then it is the source.
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.errors import ApiError
 from penstock.config.layers import ConfigEntry
-from penstock.metadata.config_control import check_group_name, unsupported_resource
-from penstock.metadata.image import ResourceType
-from penstock.metadata.names import check_topic_name
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,20 +25,27 @@ from penstock.wire.messages.describe_configs import (
 
 @handler(DescribeConfigsRequest, DescribeConfigsResponse)
 def describe_configs(
-    broker: Broker, request: Request[DescribeConfigsRequest]
+    services: Services, request: Request[DescribeConfigsRequest]
 ) -> DescribeConfigsResponse:
     body = request.body
-    return DescribeConfigsResponse(results=[_described(broker, r, body) for r in body.resources])
+    return DescribeConfigsResponse(
+        results=[_described(services, request.principal, r, body) for r in body.resources]
+    )
 
 
 def _described(
-    broker: Broker, resource: DescribeConfigsResource, body: DescribeConfigsRequest
+    services: Services,
+    principal: str,
+    resource: DescribeConfigsResource,
+    body: DescribeConfigsRequest,
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
-        entries = _entries(broker, resource.resource_type, resource.resource_name)
+        entries = services.settings.describe(
+            principal, resource.resource_type, resource.resource_name
+        )
     except ApiError as e:
         result.error_code, result.error_message = e.code, e.message
         return result
@@ -50,27 +54,6 @@ def _described(
         _config(entry, body) for entry in entries if not wanted or entry.name in wanted
     ]
     return result
-
-
-def _entries(broker: Broker, resource_type: int, name: str) -> list[ConfigEntry]:
-    if resource_type == ResourceType.TOPIC:
-        check_topic_name(name)
-        broker.replicas.topic(name)
-        return broker.settings.describe_topic(broker.metadata.topic_config(name))
-    if resource_type == ResourceType.GROUP:
-        check_group_name(name)
-        return broker.settings.describe_group(broker.metadata.config(resource_type, name))
-    if resource_type != ResourceType.BROKER:
-        raise unsupported_resource(resource_type)
-    if not name:
-        return broker.settings.describe_cluster()
-    if name != str(broker.node_id):
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"{name!r} is not the broker that was asked: ask it itself, or ask this one as "
-            f"{broker.node_id}",
-        )
-    return broker.settings.describe_broker()
 
 
 def _config(entry: ConfigEntry, body: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

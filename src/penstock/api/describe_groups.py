@@ -5,17 +5,17 @@ from __future__ import annotations
 from penstock.api.groups import GROUP_OPERATIONS, to_shard
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 
 @handler(DescribeGroupsRequest, DescribeGroupsResponse)
 async def describe_groups(
-    broker: Broker, request: Request[DescribeGroupsRequest]
+    services: Services, request: Request[DescribeGroupsRequest]
 ) -> DescribeGroupsResponse:
     answers = await together(
         to_shard(
-            broker,
+            services,
             request,
             group_id,
             DescribeGroupsRequest(groups=[group_id]),

@@ -9,7 +9,7 @@ from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
 from penstock.base.ids import ZERO_UUID
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 NODES_FROM = 2
@@ -17,10 +17,10 @@ NODES_FROM = 2
 
 @handler(DescribeQuorumRequest, DescribeQuorumResponse, on_controller=True)
 async def describe_quorum(
-    broker: Broker, request: Request[DescribeQuorumRequest]
+    services: Services, request: Request[DescribeQuorumRequest]
 ) -> DescribeQuorumResponse:
     try:
-        response = await ask(broker, request, DescribeQuorumResponse)
+        response = await ask(services, request, DescribeQuorumResponse)
     except ApiError as e:
         return DescribeQuorumResponse(error_code=e.code, error_message=e.message)
     if request.version < NODES_FROM:

@@ -15,7 +15,7 @@ from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.metadata.image import Topic
 from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -27,7 +27,7 @@ from penstock.wire.messages.describe_topic_partitions import (
 
 @handler(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)
 def describe_topic_partitions(
-    broker: Broker, request: Request[DescribeTopicPartitionsRequest]
+    services: Services, request: Request[DescribeTopicPartitionsRequest]
 ) -> DescribeTopicPartitionsResponse:
     body = request.body
     wanted = {topic.name for topic in body.topics}
@@ -41,34 +41,35 @@ def describe_topic_partitions(
     if wanted:
         names = sorted(wanted)
     else:
-        names = broker.topic_pieces.sorted_names(broker.metadata.topics)
+        names = services.topics.sorted_names(request.principal)
     start = 0
     if cursor is not None:
         names = names[bisect_left(names, cursor.topic_name) :]
         start = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
-    return _page(broker, names, start, _limit(broker, body))
+    return _page(services, request.principal, names, start, _limit(services, body))
 
 
-def _limit(broker: Broker, body: DescribeTopicPartitionsRequest) -> int:
-    most = broker.config.max_request_partition_size_limit
+def _limit(services: Services, body: DescribeTopicPartitionsRequest) -> int:
+    most = services.topics.page_partitions_max
     return max(min(body.response_partition_limit, most), 1)
 
 
 def _page(
-    broker: Broker, names: list[str], start: int, limit: int
+    services: Services, principal: str, names: list[str], start: int, limit: int
 ) -> DescribeTopicPartitionsResponse:
     response = DescribeTopicPartitionsResponse()
+    topics = services.topics.all(principal)
     for name in names:
         if limit == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
-        topic = broker.metadata.topics.get(name)
+        topic = topics.get(name)
         if topic is None:
             missing = _failed(name, _missing(name))
             missing.topic_authorized_operations = TOPIC_OPERATIONS
             response.topics.append(missing)
             continue
-        described = _described(broker, topic, start, limit)
+        described = _described(services, principal, topic, start, limit)
         response.topics.append(described)
         limit -= len(described.partitions)
         reached = start + len(described.partitions)
@@ -80,7 +81,7 @@ def _page(
 
 
 def _described(
-    broker: Broker, topic: Topic, start: int, limit: int
+    services: Services, principal: str, topic: Topic, start: int, limit: int
 ) -> DescribeTopicPartitionsResponseTopic:
     page = enumerate(topic.partitions[start : start + limit], start)
     return DescribeTopicPartitionsResponseTopic(
@@ -97,7 +98,7 @@ def _described(
                 isr_nodes=list(p.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=broker.offline(p.replicas),
+                offline_replicas=services.cluster.offline(principal, p.replicas),
             )
             for index, p in page
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.api.shards import submit, together
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -13,11 +13,11 @@ from penstock.wire.messages.describe_transactions import (
 
 @handler(DescribeTransactionsRequest, DescribeTransactionsResponse)
 async def describe_transactions(
-    broker: Broker, request: Request[DescribeTransactionsRequest]
+    services: Services, request: Request[DescribeTransactionsRequest]
 ) -> DescribeTransactionsResponse:
     answers = await together(
         submit(
-            broker.transactions,
+            services.transactions,
             request,
             id_,
             DescribeTransactionsRequest(transactional_ids=[id_]),

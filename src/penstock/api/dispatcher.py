@@ -26,7 +26,7 @@ from penstock.wire.errors import WireError
 from penstock.wire.schema import Message
 
 if TYPE_CHECKING:
-    from penstock.serving.broker import Broker
+    from penstock.serving.services import Services
 
 log = logging.getLogger("penstock.api")
 
@@ -56,8 +56,8 @@ NOTHING: frozenset[ApiKey] = frozenset()
 
 
 class Dispatcher:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self.serves = WHILE_FORMING
@@ -75,7 +75,7 @@ class Dispatcher:
         exchange = Exchange(connection, api.key, version, correlation_id, received_ns)
         try:
             if api.handle_raw is not None:
-                api.handle_raw(self._broker, exchange, frame, position)
+                api.handle_raw(self._services, exchange, frame, position)
             else:
                 self._handle(api, exchange, frame, position)
         except WireError as broken:
@@ -99,7 +99,7 @@ class Dispatcher:
             exchange.connection.listener,
             exchange.connection,
         )
-        response = api.handle(self._broker, request)
+        response = api.handle(self._services, request)
         if inspect.isawaitable(response):
             exchange.park()
             self._spawn(self._finish_later(exchange, response))
@@ -119,7 +119,7 @@ class Dispatcher:
 
     def _finish(self, exchange: Exchange, response: Message) -> None:
         for code in response.error_codes():
-            self._broker.count_error(exchange.api_key, code)
+            self._services.count_error(exchange.api_key, code)
         exchange.finish(
             encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response)
         )

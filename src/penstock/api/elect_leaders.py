@@ -10,7 +10,7 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -21,11 +21,11 @@ from penstock.wire.messages.elect_leaders import (
 
 @handler(ElectLeadersRequest, ElectLeadersResponse, on_controller=True)
 async def elect_leaders(
-    broker: Broker, request: Request[ElectLeadersRequest]
+    services: Services, request: Request[ElectLeadersRequest]
 ) -> ElectLeadersResponse:
     body = request.body
     try:
-        return await ask(broker, request, ElectLeadersResponse)
+        return await ask(services, request, ElectLeadersResponse)
     except ApiError as e:
         return ElectLeadersResponse(
             error_code=e.code if request.version >= 1 else 0,

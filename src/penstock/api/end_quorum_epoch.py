@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 
 
 @handler(EndQuorumEpochRequest, EndQuorumEpochResponse)
 async def end_quorum_epoch(
-    broker: Broker, request: Request[EndQuorumEpochRequest]
+    services: Services, request: Request[EndQuorumEpochRequest]
 ) -> EndQuorumEpochResponse:
-    response: EndQuorumEpochResponse = await broker.quorum.handle(request.body)
+    response: EndQuorumEpochResponse = await services.quorum.handle(request.principal, request.body)
     return response

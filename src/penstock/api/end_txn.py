@@ -6,13 +6,13 @@ from collections.abc import Awaitable
 
 from penstock.api.registry import Request, handler
 from penstock.api.transactions import to_shard
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
 @handler(EndTxnRequest, EndTxnResponse)
 def end_txn(
-    broker: Broker, request: Request[EndTxnRequest]
+    services: Services, request: Request[EndTxnRequest]
 ) -> EndTxnResponse | Awaitable[EndTxnResponse]:
     body = request.body
-    return to_shard(broker, request, body.transactional_id, body, EndTxnResponse)
+    return to_shard(services, request, body.transactional_id, body, EndTxnResponse)

@@ -13,14 +13,14 @@ import ipaddress
 from penstock.api.frames import LENGTH_BYTES, BadHeader, client_id, encode_response, read_header
 from penstock.api.registry import ANONYMOUS, Request, handler
 from penstock.base.errors import ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.errors import WireError
 from penstock.wire.messages.default_principal_data import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 
 @handler(EnvelopeRequest, EnvelopeResponse)
-async def envelope(broker: Broker, request: Request[EnvelopeRequest]) -> EnvelopeResponse:
+async def envelope(services: Services, request: Request[EnvelopeRequest]) -> EnvelopeResponse:
     frame = memoryview(request.body.request_data)
     try:
         api, version, correlation_id, position = read_header(frame)
@@ -44,10 +44,10 @@ async def envelope(broker: Broker, request: Request[EnvelopeRequest]) -> Envelop
         )
     except WireError:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if not broker.controller.is_active:
+    if not services.cluster.is_controller:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     assert api.handle is not None
-    response = await api.handle(broker, inner)
+    response = await api.handle(services, inner)
     if ErrorCode.NOT_CONTROLLER in response.error_codes():
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     answer = encode_response(api.key, version, correlation_id, response)

@@ -14,10 +14,10 @@ from penstock.api.registry import ANONYMOUS, raw_handler
 from penstock.base.errors import ApiError
 from penstock.base.ids import TopicKey
 from penstock.net.connection import Exchange
-from penstock.serving.broker import Broker
 from penstock.serving.look import READ_COMMITTED, ReadParams
 from penstock.serving.read import ReadRequest, ReadResult
 from penstock.serving.read_session import FetchPartition, PartitionKey
+from penstock.serving.services import Services
 from penstock.wire.fetch_codec import (
     ENDPOINTS_FROM,
     PREFERRED_REPLICA_FROM,
@@ -31,11 +31,11 @@ REPLICA_STATE_FROM = 15
 
 
 @raw_handler(FetchRequest, FetchResponse)
-def fetch(broker: Broker, exchange: Exchange, frame: memoryview, position: int) -> None:
+def fetch(services: Services, exchange: Exchange, frame: memoryview, position: int) -> None:
     version = exchange.version
     request, _ = FetchRequest.decode_from(frame, position, version)
     if is_of_metadata(request):
-        fetch_metadata(broker, exchange, request)
+        fetch_metadata(services, exchange, request)
         return
     by_topic_id = version >= TOPIC_ID_FROM
     wanted = [
@@ -53,21 +53,21 @@ def fetch(broker: Broker, exchange: Exchange, frame: memoryview, position: int) 
     ]
     params = _params(request, version)
     try:
-        context = broker.fetch_sessions.context(
+        context = services.sessions.context(
             request.session_id,
             request.session_epoch if version >= SESSIONS_FROM else -1,
             wanted,
             _forgotten(request, by_topic_id),
             by_topic_id=by_topic_id,
-            now_ms=broker.clock.now_ms(),
+            now_ms=services.now_ms(),
             replica_id=params.replica_id,
         )
     except ApiError as e:
-        broker.count_error(exchange.api_key, e.code)
+        services.count_error(exchange.api_key, e.code)
         exchange.finish(encode_fetch_response(exchange.correlation_id, version, e.code, 0, []))
         return
-    waiting = broker.read(
-        ReadRequest(ANONYMOUS, context, params), partial(_answer, broker, exchange)
+    waiting = services.read(
+        ReadRequest(ANONYMOUS, context, params), partial(_answer, services, exchange)
     )
     if waiting is not None:
         exchange.on_abandoned = waiting.cancel
@@ -75,10 +75,10 @@ def fetch(broker: Broker, exchange: Exchange, frame: memoryview, position: int) 
             exchange.on_followed = waiting.end_of_wait
 
 
-def _answer(broker: Broker, exchange: Exchange, result: ReadResult) -> None:
+def _answer(services: Services, exchange: Exchange, result: ReadResult) -> None:
     exchange.local_done_ns = result.waits_since_ns
     for code in result.error_codes:
-        broker.count_error(exchange.api_key, code)
+        services.count_error(exchange.api_key, code)
     leaders = result.leaders
     exchange.finish(
         encode_fetch_response(
@@ -87,7 +87,9 @@ def _answer(broker: Broker, exchange: Exchange, result: ReadResult) -> None:
             0,
             result.session_id,
             result.topics,
-            broker.hints.endpoints(leaders, exchange.connection.listener) if leaders else (),
+            services.cluster.endpoints(ANONYMOUS, leaders, exchange.connection.listener)
+            if leaders
+            else (),
         )
     )
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
 
 @handler(FetchSnapshotRequest, FetchSnapshotResponse)
 async def fetch_snapshot(
-    broker: Broker, request: Request[FetchSnapshotRequest]
+    services: Services, request: Request[FetchSnapshotRequest]
 ) -> FetchSnapshotResponse:
-    response: FetchSnapshotResponse = await broker.quorum.fetches.fetch_snapshot(request.body)
+    response: FetchSnapshotResponse = await services.quorum.fetch_snapshot(
+        request.principal, request.body
+    )
     return response

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -22,11 +22,11 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 @handler(FindCoordinatorRequest, FindCoordinatorResponse)
 async def find_coordinator(
-    broker: Broker, request: Request[FindCoordinatorRequest]
+    services: Services, request: Request[FindCoordinatorRequest]
 ) -> FindCoordinatorResponse:
     body = request.body
     keys = body.coordinator_keys if request.version >= BATCHED_FROM else [body.key]
-    found = [await _find(broker, request.listener, body.key_type, key) for key in keys]
+    found = [await _find(services, request, key) for key in keys]
     if request.version >= BATCHED_FROM:
         return FindCoordinatorResponse(coordinators=found)
     (one,) = found
@@ -39,10 +39,12 @@ async def find_coordinator(
     )
 
 
-async def _find(broker: Broker, listener: str, key_type: int, key: str) -> Coordinator:
+async def _find(
+    services: Services, request: Request[FindCoordinatorRequest], key: str
+) -> Coordinator:
     try:
-        node_id = await _coordinator_of(broker, key_type, key)
-        for node in broker.live_nodes(listener):
+        node_id = await _coordinator_of(services, request, key)
+        for node in services.cluster.live_nodes(request.principal, request.listener):
             if node.id == node_id:
                 return Coordinator(
                     key=key, node_id=node.id, host=node.host, port=node.port, error_message=None
@@ -56,11 +58,14 @@ async def _find(broker: Broker, listener: str, key_type: int, key: str) -> Coord
         )
 
 
-async def _coordinator_of(broker: Broker, key_type: int, key: str) -> int:
+async def _coordinator_of(
+    services: Services, request: Request[FindCoordinatorRequest], key: str
+) -> int:
+    key_type = request.body.key_type
     if key_type == GROUP:
-        return await broker.groups.coordinator_of(key)
+        return await services.groups.coordinator_of(request.principal, key)
     if key_type == TRANSACTION:
-        return await broker.transactions.coordinator_of(key)
+        return await services.transactions.coordinator_of(request.principal, key)
     if key_type == SHARE:
         raise ApiError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not available on this cluster"

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.api.registry import Request
 from penstock.api.shards import R, submit, submit_everywhere
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.schema import Message
 
 GROUP_OPERATIONS = sum(1 << op for op in (3, 6, 8, 10, 11))
@@ -15,14 +15,14 @@ GROUP_OPERATIONS = sum(1 << op for op in (3, 6, 8, 10, 11))
 
 
 def to_shard(
-    broker: Broker, request: Request[Any], group_id: str, body: Message, response: type[R]
+    services: Services, request: Request[Any], group_id: str, body: Message, response: type[R]
 ) -> R | Awaitable[R]:
     """Hand `body` to the shard of the group."""
-    return submit(broker.groups, request, group_id, body, response)
+    return submit(services.groups, request, group_id, body, response)
 
 
 def to_all_shards(
-    broker: Broker, request: Request[Any], response: type[R]
+    services: Services, request: Request[Any], response: type[R]
 ) -> list[R | Awaitable[R]]:
     """Hand the request to every group shard of this node."""
-    return submit_everywhere(broker.groups, request, response)
+    return submit_everywhere(services.groups, request, response)

@@ -6,12 +6,12 @@ from collections.abc import Awaitable
 
 from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @handler(HeartbeatRequest, HeartbeatResponse)
 def heartbeat(
-    broker: Broker, request: Request[HeartbeatRequest]
+    services: Services, request: Request[HeartbeatRequest]
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
-    return to_shard(broker, request, request.body.group_id, request.body, HeartbeatResponse)
+    return to_shard(services, request, request.body.group_id, request.body, HeartbeatResponse)

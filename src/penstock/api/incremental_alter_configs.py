@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -19,11 +19,11 @@ from penstock.wire.messages.incremental_alter_configs import (
 
 @handler(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, on_controller=True)
 async def incremental_alter_configs(
-    broker: Broker, request: Request[IncrementalAlterConfigsRequest]
+    services: Services, request: Request[IncrementalAlterConfigsRequest]
 ) -> IncrementalAlterConfigsResponse:
     body = request.body
     try:
-        return await ask(broker, request, IncrementalAlterConfigsResponse)
+        return await ask(services, request, IncrementalAlterConfigsResponse)
     except ApiError as e:
         return IncrementalAlterConfigsResponse(
             responses=[

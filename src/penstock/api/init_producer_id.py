@@ -13,7 +13,7 @@ from penstock.api.registry import Request, handler
 from penstock.api.shards import given
 from penstock.api.transactions import to_shard
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 STOCK_WAIT_S: Final = 0.25
@@ -22,18 +22,18 @@ STOCK_WAIT_S: Final = 0.25
 
 @handler(InitProducerIdRequest, InitProducerIdResponse)
 async def init_producer_id(
-    broker: Broker, request: Request[InitProducerIdRequest]
+    services: Services, request: Request[InitProducerIdRequest]
 ) -> InitProducerIdResponse:
     body = request.body
     if (body.producer_id < 0) != (body.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if body.transactional_id is not None:
         # The coordinator cannot wait for one, and would send the client away.
-        await broker.producer_ids.prepare(STOCK_WAIT_S)
-        answer = to_shard(broker, request, body.transactional_id, body, InitProducerIdResponse)
+        await services.transactions.prepare_producer_ids(request.principal, STOCK_WAIT_S)
+        answer = to_shard(services, request, body.transactional_id, body, InitProducerIdResponse)
         return await given(answer)
     try:
-        producer_id = await broker.producer_ids.next()
+        producer_id = await services.transactions.new_producer_id(request.principal)
     except ApiError as e:
         return InitProducerIdResponse(error_code=e.code, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

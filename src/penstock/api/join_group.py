@@ -6,12 +6,12 @@ from collections.abc import Awaitable
 
 from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 @handler(JoinGroupRequest, JoinGroupResponse)
 def join_group(
-    broker: Broker, request: Request[JoinGroupRequest]
+    services: Services, request: Request[JoinGroupRequest]
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    return to_shard(broker, request, request.body.group_id, request.body, JoinGroupResponse)
+    return to_shard(services, request, request.body.group_id, request.body, JoinGroupResponse)

@@ -6,12 +6,12 @@ from collections.abc import Awaitable
 
 from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
 @handler(LeaveGroupRequest, LeaveGroupResponse)
 def leave_group(
-    broker: Broker, request: Request[LeaveGroupRequest]
+    services: Services, request: Request[LeaveGroupRequest]
 ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
-    return to_shard(broker, request, request.body.group_id, request.body, LeaveGroupResponse)
+    return to_shard(services, request, request.body.group_id, request.body, LeaveGroupResponse)

@@ -7,12 +7,10 @@ with nothing, unknown types with UNSUPPORTED_VERSION as Kafka does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ErrorCode
 from penstock.metadata.image import ResourceType
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -25,20 +23,14 @@ _KNOWN = frozenset(ResourceType)
 
 @handler(ListConfigResourcesRequest, ListConfigResourcesResponse)
 def list_config_resources(
-    broker: Broker, request: Request[ListConfigResourcesRequest]
+    services: Services, request: Request[ListConfigResourcesRequest]
 ) -> ListConfigResourcesResponse:
     if request.version < TYPES_FROM:
         return ListConfigResourcesResponse()
     types = set(request.body.resource_types) or _KNOWN
     if not types <= _KNOWN:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    names: dict[int, Iterable[str]] = {
-        ResourceType.TOPIC: broker.metadata.topics,
-        ResourceType.BROKER: map(str, broker.metadata.brokers),
-        ResourceType.GROUP: [
-            name for kind, name in broker.metadata.configs if kind == ResourceType.GROUP
-        ],
-    }
+    names = services.settings.resources(request.principal)
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)

@@ -10,13 +10,15 @@ from penstock.api.groups import to_all_shards
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
 from penstock.base.errors import ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 @handler(ListGroupsRequest, ListGroupsResponse)
-async def list_groups(broker: Broker, request: Request[ListGroupsRequest]) -> ListGroupsResponse:
-    answers = await together(to_all_shards(broker, request, ListGroupsResponse))
+async def list_groups(
+    services: Services, request: Request[ListGroupsRequest]
+) -> ListGroupsResponse:
+    answers = await together(to_all_shards(services, request, ListGroupsResponse))
     for answer in answers:
         # A shard that has moved to another node is asked there.
         if answer.error_code not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):

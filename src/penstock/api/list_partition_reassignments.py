@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -18,9 +18,9 @@ from penstock.wire.messages.list_partition_reassignments import (
 
 @handler(ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, on_controller=True)
 async def list_partition_reassignments(
-    broker: Broker, request: Request[ListPartitionReassignmentsRequest]
+    services: Services, request: Request[ListPartitionReassignmentsRequest]
 ) -> ListPartitionReassignmentsResponse:
     try:
-        return await ask(broker, request, ListPartitionReassignmentsResponse)
+        return await ask(services, request, ListPartitionReassignmentsResponse)
     except ApiError as e:
         return ListPartitionReassignmentsResponse(error_code=e.code, error_message=e.message)

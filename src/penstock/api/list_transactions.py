@@ -10,7 +10,7 @@ from penstock.api.registry import Request, handler
 from penstock.api.shards import submit_everywhere, together
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.transaction import admin
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -19,12 +19,12 @@ from penstock.wire.messages.list_transactions import (
 
 @handler(ListTransactionsRequest, ListTransactionsResponse)
 async def list_transactions(
-    broker: Broker, request: Request[ListTransactionsRequest]
+    services: Services, request: Request[ListTransactionsRequest]
 ) -> ListTransactionsResponse:
     # Also a node without shards says what is wrong with the question.
     listed = admin.list_transactions(request.body, (), 0)
     answers = await together(
-        submit_everywhere(broker.transactions, request, ListTransactionsResponse)
+        submit_everywhere(services.transactions, request, ListTransactionsResponse)
     )
     for answer in (listed, *answers):
         # A shard that has moved to another node is asked there.

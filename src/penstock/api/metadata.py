@@ -14,6 +14,7 @@ answered one after the other.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import cast
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
@@ -21,7 +22,7 @@ from penstock.base.ids import ZERO_UUID
 from penstock.metadata.image import Topic
 from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
 from penstock.net.turn import Turn
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.serving.topic_pieces import Form
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -31,6 +32,7 @@ from penstock.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from penstock.wire.pieces import Piece, piece_bytes
 
 NULL_TOPICS_FROM = 1
 PARTITIONS_AT_ONCE_MAX = 500
@@ -40,114 +42,135 @@ CLUSTER_OPERATIONS = sum(1 << op for op in (5, 7, 8, 9, 10, 11, 12))
 TOPIC_OPERATIONS = sum(1 << op for op in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
+class _Joined(list[MetadataResponseTopic]):
+    """As many topics as it says, but all of them in one piece."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, pieces: list[Piece]) -> None:
+        data = b"".join([piece.data for piece in pieces])
+        codes = tuple(code for piece in pieces for code in piece.error_codes())
+        super().__init__([cast(MetadataResponseTopic, Piece(data, codes))])
+        self._count = len(pieces)
+
+    def __len__(self) -> int:
+        return self._count
+
+
 @handler(MetadataRequest, MetadataResponse)
 def metadata(
-    broker: Broker, request: Request[MetadataRequest]
+    services: Services, request: Request[MetadataRequest]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    if broker.suspicions:
-        return _answer_when_settled(broker, request)
-    return _answer(broker, request)
+    if services.cluster.is_settled:
+        return _answer(services, request)
+    return _answer_when_settled(services, request)
 
 
 async def _answer_when_settled(
-    broker: Broker, request: Request[MetadataRequest]
+    services: Services, request: Request[MetadataRequest]
 ) -> MetadataResponse:
     """A broker seems to have died just now: its partitions are about to have other leaders."""
-    await broker.suspicions.settle()
-    answer = _answer(broker, request)
+    await services.cluster.settle(request.principal)
+    answer = _answer(services, request)
     return answer if isinstance(answer, MetadataResponse) else await answer
 
 
 def _answer(
-    broker: Broker, request: Request[MetadataRequest]
+    services: Services, request: Request[MetadataRequest]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     body = request.body
     if body.topics is None or (not body.topics and request.version < NULL_TOPICS_FROM):
-        if broker.metadata.partition_count > PARTITIONS_AT_ONCE_MAX:
-            return _answer_with_many(broker, request)
-        return _answer_with_all(broker, request)
-    missing = _to_create(broker, request)
+        if services.topics.partition_count(request.principal) > PARTITIONS_AT_ONCE_MAX:
+            return _answer_with_many(services, request)
+        return _answer_with_all(services, request)
+    missing = _to_create(services, request)
     if missing:
-        return _create_then_answer(broker, request, missing)
+        return _create_then_answer(services, request, missing)
     if len(body.topics) > PARTITIONS_AT_ONCE_MAX:
-        return _answer_with_named(broker, request)
-    return _response(broker, request, [_wanted(broker, t, request) for t in body.topics])
+        return _answer_with_named(services, request)
+    return _response(services, request, [_wanted(services, t, request) for t in body.topics])
 
 
-def _answer_with_all(broker: Broker, request: Request[MetadataRequest]) -> MetadataResponse:
-    topics = [_topic(broker, t, request) for t in broker.metadata.topics.values()]
-    return _response(broker, request, topics)
+def _answer_with_all(services: Services, request: Request[MetadataRequest]) -> MetadataResponse:
+    topics = [_topic(services, t, request) for t in services.topics.all(request.principal).values()]
+    return _response(services, request, topics)
 
 
-async def _answer_with_many(broker: Broker, request: Request[MetadataRequest]) -> MetadataResponse:
+async def _answer_with_many(
+    services: Services, request: Request[MetadataRequest]
+) -> MetadataResponse:
     """Encode what is missing in turns; the answer itself is of one moment."""
-    async with broker.topic_pieces.turn:
-        known, turn = broker.topic_pieces.all_topics(_form(request)), Turn()
+    async with services.topics.pieces.turn:
+        known, turn = services.topics.pieces.all_topics(_form(request)), Turn()
         while not known.is_known:
-            topics = broker.metadata.topics
+            topics = services.topics.all(request.principal)
             missing = [name for name, topic in topics.items() if topic.id not in known]
             if not missing:
                 break
             for name in missing:
-                topic = broker.metadata.topics.get(name)
+                topic = services.topics.all(request.principal).get(name)
                 if topic is None:
                     continue
-                known.put(topic.id, _topic(broker, topic, request))
+                known.put(topic.id, _topic(services, topic, request))
                 if turn.is_over:
                     await turn.next()
-        return _response(broker, request, known.joined())
+        return _response(services, request, known.joined(_Joined))
 
 
-async def _answer_with_named(broker: Broker, request: Request[MetadataRequest]) -> MetadataResponse:
+async def _answer_with_named(
+    services: Services, request: Request[MetadataRequest]
+) -> MetadataResponse:
     """Many topics by name, some at a time."""
-    async with broker.topic_pieces.turn:
+    async with services.topics.pieces.turn:
         topics, turn = [], Turn()
         for wanted in request.body.topics or ():
-            topics.append(_wanted(broker, wanted, request))
+            topics.append(_wanted(services, wanted, request))
             if turn.is_over:
                 await turn.next()
-        return _response(broker, request, topics)
+        return _response(services, request, topics)
 
 
-def _to_create(broker: Broker, request: Request[MetadataRequest]) -> list[str]:
+def _to_create(services: Services, request: Request[MetadataRequest]) -> list[str]:
     body = request.body
-    if not (broker.config.auto_create_topics_enable and body.allow_auto_topic_creation):
+    if not (services.topics.auto_create and body.allow_auto_topic_creation):
         return []
     return [
         topic.name
         for topic in body.topics or ()
-        if topic.name is not None and topic.name not in broker.metadata.topics
+        if topic.name is not None and topic.name not in services.topics.all(request.principal)
     ]
 
 
 async def _create_then_answer(
-    broker: Broker, request: Request[MetadataRequest], missing: list[str]
+    services: Services, request: Request[MetadataRequest], missing: list[str]
 ) -> MetadataResponse:
-    refused = await broker.auto_create_topics(missing)
+    refused = await services.topics.create(request.principal, missing)
     topics = []
     for wanted in request.body.topics or ():
         code = refused.get(wanted.name or "")
-        if code is not None and wanted.name not in broker.metadata.topics:
+        if code is not None and wanted.name not in services.topics.all(request.principal):
             topics.append(MetadataResponseTopic(error_code=code, name=wanted.name))
         else:
-            topics.append(_wanted(broker, wanted, request))
-    return _response(broker, request, topics)
+            topics.append(_wanted(services, wanted, request))
+    return _response(services, request, topics)
 
 
 def _wanted(
-    broker: Broker, wanted: MetadataRequestTopic, request: Request[MetadataRequest]
+    services: Services, wanted: MetadataRequestTopic, request: Request[MetadataRequest]
 ) -> MetadataResponseTopic:
     by_id = wanted.topic_id != ZERO_UUID
     try:
         if wanted.name is None and not by_id:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-        topic = broker.replicas.topic(wanted.topic_id if by_id else wanted.name or "")
+        topic = services.topics.find(
+            request.principal, wanted.topic_id if by_id else wanted.name or ""
+        )
     except ApiError as e:
         code = e.code
         if not by_id and not _legal(wanted.name or ""):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=wanted.topic_id)
-    return _topic(broker, topic, request)
+    return _topic(services, topic, request)
 
 
 def _legal(name: str) -> bool:
@@ -159,14 +182,14 @@ def _legal(name: str) -> bool:
 
 
 def _topic(
-    broker: Broker, topic: Topic, request: Request[MetadataRequest]
+    services: Services, topic: Topic, request: Request[MetadataRequest]
 ) -> MetadataResponseTopic:
     """The topic as an answer tells it, encoded."""
     form = _form(request)
-    piece = broker.topic_pieces.get(topic.id, form)
+    piece: MetadataResponseTopic | None = services.topics.pieces.get(topic.id, form)
     if piece is None:
-        piece = MetadataResponse.piece(_told(broker, topic, request), request.version)
-        broker.topic_pieces.put(topic.id, form, piece)
+        piece = MetadataResponse.piece(_told(services, topic, request), request.version)
+        services.topics.pieces.put(topic.id, form, piece, piece_bytes(piece))
     return piece
 
 
@@ -174,7 +197,9 @@ def _form(request: Request[MetadataRequest]) -> Form:
     return request.version, request.body.include_topic_authorized_operations
 
 
-def _told(broker: Broker, topic: Topic, request: Request[MetadataRequest]) -> MetadataResponseTopic:
+def _told(
+    services: Services, topic: Topic, request: Request[MetadataRequest]
+) -> MetadataResponseTopic:
     told = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -187,7 +212,7 @@ def _told(broker: Broker, topic: Topic, request: Request[MetadataRequest]) -> Me
                 leader_epoch=p.leader_epoch,
                 replica_nodes=list(p.replicas),
                 isr_nodes=list(p.isr),
-                offline_replicas=broker.offline(p.replicas),
+                offline_replicas=services.cluster.offline(request.principal, p.replicas),
             )
             for index, p in enumerate(topic.partitions)
         ],
@@ -198,15 +223,15 @@ def _told(broker: Broker, topic: Topic, request: Request[MetadataRequest]) -> Me
 
 
 def _response(
-    broker: Broker, request: Request[MetadataRequest], topics: list[MetadataResponseTopic]
+    services: Services, request: Request[MetadataRequest], topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=n.id, host=n.host, port=n.port, rack=n.rack)
-            for n in broker.live_nodes(request.listener)
+            for n in services.cluster.live_nodes(request.principal, request.listener)
         ],
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id(),
+        cluster_id=services.cluster.id,
+        controller_id=services.cluster.controller_id(request.principal),
         topics=topics,
     )
     if request.body.include_cluster_authorized_operations:

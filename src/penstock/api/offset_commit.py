@@ -6,12 +6,12 @@ from collections.abc import Awaitable
 
 from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 
 @handler(OffsetCommitRequest, OffsetCommitResponse)
 def offset_commit(
-    broker: Broker, request: Request[OffsetCommitRequest]
+    services: Services, request: Request[OffsetCommitRequest]
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    return to_shard(broker, request, request.body.group_id, request.body, OffsetCommitResponse)
+    return to_shard(services, request, request.body.group_id, request.body, OffsetCommitResponse)

@@ -6,12 +6,12 @@ from collections.abc import Awaitable
 
 from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 
 @handler(OffsetDeleteRequest, OffsetDeleteResponse)
 def offset_delete(
-    broker: Broker, request: Request[OffsetDeleteRequest]
+    services: Services, request: Request[OffsetDeleteRequest]
 ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
-    return to_shard(broker, request, request.body.group_id, request.body, OffsetDeleteResponse)
+    return to_shard(services, request, request.body.group_id, request.body, OffsetDeleteResponse)

@@ -11,7 +11,7 @@ from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
 from penstock.base.errors import ErrorCode
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -28,12 +28,14 @@ GROUP_ERROR_FROM = 2
 
 
 @handler(OffsetFetchRequest, OffsetFetchResponse)
-async def offset_fetch(broker: Broker, request: Request[OffsetFetchRequest]) -> OffsetFetchResponse:
+async def offset_fetch(
+    services: Services, request: Request[OffsetFetchRequest]
+) -> OffsetFetchResponse:
     body = request.body
     groups = body.groups if request.version >= GROUPS_FROM else [_one_group(body)]
     answers = await together(
         to_shard(
-            broker,
+            services,
             request,
             group.group_id,
             OffsetFetchRequest(groups=[group], require_stable=body.require_stable),

@@ -14,10 +14,9 @@ import logging
 from functools import partial
 
 from penstock.api.registry import ANONYMOUS, raw_handler
-from penstock.coordinating.transaction_verification import SupportedOperation
 from penstock.net.connection import Exchange
-from penstock.serving.append import AppendRequest, AppendResult
-from penstock.serving.broker import Broker
+from penstock.serving.append import AppendRequest, AppendResult, SupportedOperation
+from penstock.serving.services import Services
 from penstock.wire.messages.produce import ProduceRequest, ProduceResponse
 from penstock.wire.produce_codec import decode_produce_request, encode_produce_response
 
@@ -31,7 +30,7 @@ ADDS_FROM = 12
 
 
 @raw_handler(ProduceRequest, ProduceResponse)
-def produce(broker: Broker, exchange: Exchange, frame: memoryview, position: int) -> None:
+def produce(services: Services, exchange: Exchange, frame: memoryview, position: int) -> None:
     version = exchange.version
     body = decode_produce_request(frame, position, version)
     request = AppendRequest(
@@ -44,7 +43,7 @@ def produce(broker: Broker, exchange: Exchange, frame: memoryview, position: int
         _operation(version),
         version >= ZSTD_FROM,
     )
-    broker.append(request, partial(_answer, broker, exchange, body.acks))
+    services.append(request, partial(_answer, services, exchange, body.acks))
 
 
 def _operation(version: int) -> SupportedOperation:
@@ -55,31 +54,31 @@ def _operation(version: int) -> SupportedOperation:
     return SupportedOperation.DEFAULT_ERROR
 
 
-def _answer(broker: Broker, exchange: Exchange, acks: int, result: AppendResult) -> None:
+def _answer(services: Services, exchange: Exchange, acks: int, result: AppendResult) -> None:
     exchange.local_done_ns = result.waits_since_ns
     try:
         if result.failed:
-            _count_errors(broker, exchange, result)
+            _count_errors(services, exchange, result)
             if not acks:
                 # A producer without acknowledgements can only be told by a closed connection.
                 exchange.connection.refuse("a Produce request with acks=0 failed")
-        exchange.finish(_encoded(broker, exchange, result) if acks else None)
+        exchange.finish(_encoded(services, exchange, result) if acks else None)
     except Exception:
         # One answer that cannot be given must not cost the others of the turn theirs.
         log.exception("a Produce request could not be answered")
         exchange.connection.abort()
 
 
-def _encoded(broker: Broker, exchange: Exchange, result: AppendResult) -> bytes:
+def _encoded(services: Services, exchange: Exchange, result: AppendResult) -> bytes:
     if result.leaders is None:
         return encode_produce_response(exchange.correlation_id, exchange.version, result.topics)
-    endpoints = broker.hints.endpoints(result.leaders, exchange.connection.listener)
+    endpoints = services.cluster.endpoints(ANONYMOUS, result.leaders, exchange.connection.listener)
     return encode_produce_response(
         exchange.correlation_id, exchange.version, result.topics, endpoints
     )
 
 
-def _count_errors(broker: Broker, exchange: Exchange, result: AppendResult) -> None:
+def _count_errors(services: Services, exchange: Exchange, result: AppendResult) -> None:
     for _, answers in result.topics:
         for answer in answers:
-            broker.count_error(exchange.api_key, answer.error_code)
+            services.count_error(exchange.api_key, answer.error_code)

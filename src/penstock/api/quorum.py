@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from penstock.api.frames import encode_response
+from penstock.api.registry import ANONYMOUS
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
 from penstock.net.connection import Exchange
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
 
@@ -19,8 +20,8 @@ def is_of_metadata(request: FetchRequest) -> bool:
     )
 
 
-def fetch_metadata(broker: Broker, exchange: Exchange, request: FetchRequest) -> None:
-    waiting = broker.quorum.fetches.fetch(request, partial(_answer, exchange))
+def fetch_metadata(services: Services, exchange: Exchange, request: FetchRequest) -> None:
+    waiting = services.quorum.fetch(ANONYMOUS, request, partial(_answer, exchange))
     if not exchange.done:
         exchange.park()
         exchange.on_abandoned = waiting.cancel

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.base.errors import invariant
 from penstock.net.connection import Connection, Exchange
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire import apis as wire_apis
 from penstock.wire.apis import ApiKey
 from penstock.wire.schema import Message
@@ -44,7 +44,7 @@ class Request(Generic[Q]):
     """It came in an envelope: this node was taken for the active controller."""
 
 
-RawHandler: TypeAlias = Callable[[Broker, Exchange, memoryview, int], None]
+RawHandler: TypeAlias = Callable[[Services, Exchange, memoryview, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Api:
     flexible_from: int | None
     request: type[Message]
     response: type[Message]
-    handle: Callable[[Broker, Request[Any]], Any] | None = None
+    handle: Callable[[Services, Request[Any]], Any] | None = None
     handle_raw: RawHandler | None = None
     on_controller: bool = False
 
@@ -67,14 +67,14 @@ APIS: dict[int, Api] = {}
 def handler(
     request: type[Q], response: type[R], *, on_controller: bool = False
 ) -> Callable[
-    [Callable[[Broker, Request[Q]], R | Awaitable[R]]],
-    Callable[[Broker, Request[Q]], R | Awaitable[R]],
+    [Callable[[Services, Request[Q]], R | Awaitable[R]]],
+    Callable[[Services, Request[Q]], R | Awaitable[R]],
 ]:
     """Serve `request` in all its versions by the decorated function."""
 
     def register(
-        function: Callable[[Broker, Request[Q]], R | Awaitable[R]],
-    ) -> Callable[[Broker, Request[Q]], R | Awaitable[R]]:
+        function: Callable[[Services, Request[Q]], R | Awaitable[R]],
+    ) -> Callable[[Services, Request[Q]], R | Awaitable[R]]:
         _add(request, response, handle=function, on_controller=on_controller)
         return function
 
@@ -95,7 +95,7 @@ def _add(
     request: type[Message],
     response: type[Message],
     *,
-    handle: Callable[[Broker, Request[Any]], Any] | None = None,
+    handle: Callable[[Services, Request[Any]], Any] | None = None,
     handle_raw: RawHandler | None = None,
     on_controller: bool = False,
 ) -> None:

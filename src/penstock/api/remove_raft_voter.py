@@ -5,15 +5,15 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
 
 @handler(RemoveRaftVoterRequest, RemoveRaftVoterResponse, on_controller=True)
 async def remove_raft_voter(
-    broker: Broker, request: Request[RemoveRaftVoterRequest]
+    services: Services, request: Request[RemoveRaftVoterRequest]
 ) -> RemoveRaftVoterResponse:
     try:
-        return await ask(broker, request, RemoveRaftVoterResponse)
+        return await ask(services, request, RemoveRaftVoterResponse)
     except ApiError as e:
         return RemoveRaftVoterResponse(error_code=e.code, error_message=e.message)

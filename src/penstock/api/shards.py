@@ -12,28 +12,32 @@ from collections.abc import Awaitable, Iterable
 from typing import Any, TypeVar, cast
 
 from penstock.api.registry import Request
-from penstock.coordinating.coordinators import ShardedCoordinator
+from penstock.serving.shards import ShardService
 from penstock.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
 
 
 def submit(
-    coordinator: ShardedCoordinator[Any], request: Request[Any], key: str, body: Message, _: type[R]
+    service: ShardService, request: Request[Any], key: str, body: Message, _: type[R]
 ) -> R | Awaitable[R]:
     """Hand `body` to the shard that keeps `key`."""
-    answer = coordinator.submit(
-        key, body, request.version, request.client_id or "", client_host(request)
+    answer = service.submit(
+        request.principal, key, body, request.version, request.client_id or "", client_host(request)
     )
     return cast("R | Awaitable[R]", answer)
 
 
 def submit_everywhere(
-    coordinator: ShardedCoordinator[Any], request: Request[Any], _: type[R]
+    service: ShardService, request: Request[Any], _: type[R]
 ) -> list[R | Awaitable[R]]:
     """Hand the request to every shard of this node."""
-    answers = coordinator.everywhere(
-        request.body, request.version, request.client_id or "", client_host(request)
+    answers = service.everywhere(
+        request.principal,
+        request.body,
+        request.version,
+        request.client_id or "",
+        client_host(request),
     )
     return cast("list[R | Awaitable[R]]", answers)
 

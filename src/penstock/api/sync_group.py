@@ -6,12 +6,12 @@ from collections.abc import Awaitable
 
 from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 @handler(SyncGroupRequest, SyncGroupResponse)
 def sync_group(
-    broker: Broker, request: Request[SyncGroupRequest]
+    services: Services, request: Request[SyncGroupRequest]
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
-    return to_shard(broker, request, request.body.group_id, request.body, SyncGroupResponse)
+    return to_shard(services, request, request.body.group_id, request.body, SyncGroupResponse)

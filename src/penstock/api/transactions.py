@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from penstock.api.registry import Request
 from penstock.api.shards import R, client_host
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.schema import Message
 
 
 def to_shard(
-    broker: Broker,
+    services: Services,
     request: Request[Any],
     transactional_id: str,
     body: Message,
@@ -23,7 +23,8 @@ def to_shard(
     """Hand `body` to the shard of a transactional id, when its last transaction has been ended;
     in `version`, if that is not the request's own.
     """
-    answer = broker.transactions.submit_patiently(
+    answer = services.transactions.submit_patiently(
+        request.principal,
         transactional_id,
         body,
         request.version if version is None else version,

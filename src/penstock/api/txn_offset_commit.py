@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.api.shards import client_host
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -18,8 +18,12 @@ from penstock.wire.messages.txn_offset_commit import (
 
 @handler(TxnOffsetCommitRequest, TxnOffsetCommitResponse)
 async def txn_offset_commit(
-    broker: Broker, request: Request[TxnOffsetCommitRequest]
+    services: Services, request: Request[TxnOffsetCommitRequest]
 ) -> TxnOffsetCommitResponse:
-    return await broker.transactional_commits.commit(
-        request.body, request.version, request.client_id or "", client_host(request)
+    return await services.groups.commit_in_transaction(
+        request.principal,
+        request.body,
+        request.version,
+        request.client_id or "",
+        client_host(request),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
@@ -18,9 +18,9 @@ from penstock.wire.messages.unregister_broker import (
 
 @handler(UnregisterBrokerRequest, UnregisterBrokerResponse, on_controller=True)
 async def unregister_broker(
-    broker: Broker, request: Request[UnregisterBrokerRequest]
+    services: Services, request: Request[UnregisterBrokerRequest]
 ) -> UnregisterBrokerResponse:
     try:
-        return await ask(broker, request, UnregisterBrokerResponse)
+        return await ask(services, request, UnregisterBrokerResponse)
     except ApiError as e:
         return UnregisterBrokerResponse(error_code=e.code, error_message=e.message)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from penstock.api.controller import ask
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 
 @handler(UpdateFeaturesRequest, UpdateFeaturesResponse, on_controller=True)
 async def update_features(
-    broker: Broker, request: Request[UpdateFeaturesRequest]
+    services: Services, request: Request[UpdateFeaturesRequest]
 ) -> UpdateFeaturesResponse:
     try:
-        return await ask(broker, request, UpdateFeaturesResponse)
+        return await ask(services, request, UpdateFeaturesResponse)
     except ApiError as e:
         return UpdateFeaturesResponse(error_code=e.code, error_message=e.message)

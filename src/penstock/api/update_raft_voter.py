@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 
 
 @handler(UpdateRaftVoterRequest, UpdateRaftVoterResponse)
 async def update_raft_voter(
-    broker: Broker, request: Request[UpdateRaftVoterRequest]
+    services: Services, request: Request[UpdateRaftVoterRequest]
 ) -> UpdateRaftVoterResponse:
-    response: UpdateRaftVoterResponse = await broker.quorum.handle(request.body)
+    response: UpdateRaftVoterResponse = await services.quorum.handle(
+        request.principal, request.body
+    )
     return response

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.base.ids import METADATA_TOPIC
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.vote import (
     ResponsePartitionData,
     ResponseTopicData,
@@ -22,11 +22,11 @@ SOME_CLUSTER = 1
 
 
 @handler(VoteRequest, VoteResponse)
-async def vote(broker: Broker, request: Request[VoteRequest]) -> VoteResponse:
-    if not broker.quorum.has_started:
-        epoch = NO_CLUSTER if broker.quorum.log.is_new else SOME_CLUSTER
+async def vote(services: Services, request: Request[VoteRequest]) -> VoteResponse:
+    if not services.quorum.has_started:
+        epoch = NO_CLUSTER if services.quorum.is_new else SOME_CLUSTER
         part = ResponsePartitionData(leader_id=-1, leader_epoch=epoch)
         topic = ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[part])
         return VoteResponse(topics=[topic])
-    response: VoteResponse = await broker.quorum.handle(request.body)
+    response: VoteResponse = await services.quorum.handle(request.principal, request.body)
     return response

@@ -6,7 +6,7 @@ Version 1 names no transaction version; such markers are of versions 0 or 1.
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.serving.broker import Broker
+from penstock.serving.services import Services
 from penstock.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -15,6 +15,6 @@ from penstock.wire.messages.write_txn_markers import (
 
 @handler(WriteTxnMarkersRequest, WriteTxnMarkersResponse)
 async def write_txn_markers(
-    broker: Broker, request: Request[WriteTxnMarkersRequest]
+    services: Services, request: Request[WriteTxnMarkersRequest]
 ) -> WriteTxnMarkersResponse:
-    return await broker.markers_here.write(request.body)
+    return await services.transactions.write_markers(request.principal, request.body)

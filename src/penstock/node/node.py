@@ -121,7 +121,7 @@ class Node:
             self._settings, quorum, peers, logs, metrics.topics, metrics.requests.error, clock, rng
         )
         quorum.metadata.on_failed = self._fail
-        dispatcher = self._dispatcher = Dispatcher(broker)
+        dispatcher = self._dispatcher = Dispatcher(broker.services)
         endpoints = self._bind(dispatcher, metrics)
         metrics.watch(broker, self._servers)
         for server in self._servers:
@@ -129,7 +129,7 @@ class Node:
         await self._start_http(metrics)
         formed = await self._form(metadata_log, peers, stored)
         meta = logs.ensure_meta(config.node_id, formed.cluster_id)
-        broker.cluster_id = formed.cluster_id
+        broker.cluster.id = formed.cluster_id
         directory_id = parse_uuid(meta["directory.id"])
         quorum.start(
             ReplicaKey(config.node_id, directory_id),
@@ -161,7 +161,7 @@ class Node:
         config = self._config
         request = BrokerRegistrationRequest(
             broker_id=config.node_id,
-            cluster_id=broker.cluster_id,
+            cluster_id=broker.cluster.id,
             incarnation_id=self._rng.uuid(),
             listeners=[Listener(name=e.name, host=e.host, port=e.port) for e in endpoints],
             features=[

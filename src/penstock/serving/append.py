@@ -38,6 +38,8 @@ from penstock.partitions.waiting import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from penstock.serving.append_verification import AppendTransaction, AppendVerification
 from penstock.serving.leader_hints import LeaderHints
 
+__all__ = ["AppendRequest", "AppendResult", "AppendService", "Source", "SupportedOperation"]
+
 log = logging.getLogger("penstock.serving")
 
 _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)

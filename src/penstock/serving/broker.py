@@ -1,13 +1,11 @@
-"""The broker's services in one place: what the API handlers, and any other door, call.
+"""The broker: puts the services together for the doors, and follows the metadata.
 
-Nothing here knows the codec of a request. Owned by the event loop's thread.
+Only `node/` uses it; doors get its `services`. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeAlias
 
 from penstock.base.clock import Clock, Rng
 from penstock.base.errors import ApiError, ErrorCode
@@ -27,10 +25,7 @@ from penstock.coordinating.transaction_verification import TransactionVerifier
 from penstock.coordinating.transactional_commits import TransactionalCommits
 from penstock.log.manager import LogManager
 from penstock.metadata.delta import MetadataDelta
-from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage, ResourceType
-from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.metadata.topic_control import DEFAULT
 from penstock.observe.logs import set_level
 from penstock.observe.standard import TopicMetrics
 from penstock.partitions.flusher import Flusher
@@ -45,37 +40,24 @@ from penstock.partitions.turns import Turns
 from penstock.peers.peers import Peers
 from penstock.serving.append import AppendService
 from penstock.serving.append_verification import AppendVerification
+from penstock.serving.cluster import ClusterService
+from penstock.serving.groups import GroupService
 from penstock.serving.leader_hints import LeaderHints
+from penstock.serving.log_dirs import LogDirService
 from penstock.serving.look import Looker
+from penstock.serving.offsets import OffsetService
+from penstock.serving.quorum import QuorumService
 from penstock.serving.read import ReadService
 from penstock.serving.read_session import FetchSessionCache
-from penstock.serving.topic_pieces import TopicPieces
+from penstock.serving.records import RecordService
+from penstock.serving.services import CountError, Services
+from penstock.serving.settings import SettingService
+from penstock.serving.topics import TopicService
+from penstock.serving.transactions import TransactionService
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 log = logging.getLogger("penstock.serving")
-
-
-CountError: TypeAlias = Callable[[int, int], None]
-"""Counts an error code that an answer to an API carries."""
-
-
-class NodeAddress(NamedTuple):
-    """A live broker as the clients of one listener reach it."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-class Feature(NamedTuple):
-    """A feature this node supports, and the level the cluster has finalised (0 for none)."""
-
-    name: str
-    min_supported: int
-    max_supported: int
-    finalized: int
 
 
 class Broker:
@@ -91,15 +73,12 @@ class Broker:
         rng: Rng,
     ) -> None:
         self.settings = settings
-        self.count_error = count_error
         self.quorum = quorum
         self.peers = peers
         self.controller = ControllerAccess(quorum, peers)
         self.metadata: MetadataImage = quorum.metadata.image
         self.logs = logs
         self.clock = clock
-        self.cluster_id = ""
-        """Empty until the node has found or founded its cluster."""
         self.node_id = settings.config.node_id
         self.turns = Turns()
         self.flusher = Flusher()
@@ -113,15 +92,8 @@ class Broker:
             self.topic_config,
             validation=lambda: self.config.penstock_record_validation,
         )
-        hints = self.hints = LeaderHints(self.metadata, self.replicas)
-        leader_quota = ReplicationQuota(
-            self.node_id,
-            clock,
-            on_leader,
-            lambda: self.config.leader_replication_throttled_rate,
-        )
-        self.reads = ReadService(self.replicas, self._looker(leader_quota), leader_quota, hints)
-        self.read = self.reads.read
+        hints = LeaderHints(self.metadata, self.replicas)
+        self.reads = self._read_service(hints)
         self.fetch_sessions = FetchSessionCache(
             settings.config.max_incremental_fetch_session_cache_slots, rng.below
         )
@@ -144,7 +116,6 @@ class Broker:
             clock,
             AppendVerification(self.replicas, self.verifier, clock, lambda: self.config),
         )
-        self.append = self.appends.append
         replica_env.on_append_failed = self.appends.write_failed
         self.transactional_commits = TransactionalCommits(
             self.groups, self.metadata, self.replicas, self.verifier, clock, lambda: self.config
@@ -153,9 +124,42 @@ class Broker:
         self.suspicions = Suspicions(
             self.metadata, lambda: self.config.inter_broker_listener, self.node_id
         )
-        self.topic_pieces = TopicPieces()
         peers.on_lost = self.suspicions.connection_lost
+        self.cluster = ClusterService(
+            self.node_id, self.metadata, self.controller, self.suspicions, hints
+        )
+        self.topics = TopicService(
+            self.metadata,
+            self.replicas,
+            self.controller,
+            self.groups,
+            self.transactions,
+            lambda: self.config,
+        )
+        self.services = self._services(count_error)
         quorum.metadata.on_committed(self.apply)
+
+    def _services(self, count_error: CountError) -> Services:
+        """What the doors get to see of all this."""
+        node_id, image, replicas = self.node_id, self.metadata, self.replicas
+        return Services(
+            append=self.appends.append,
+            read=self.reads.read,
+            sessions=self.fetch_sessions,
+            topics=self.topics,
+            records=RecordService(replicas),
+            offsets=OffsetService(replicas, self.logs),
+            log_dirs=LogDirService(node_id, image, self.logs, replicas),
+            groups=GroupService(self.groups, self.transactional_commits),
+            transactions=TransactionService(
+                self.transactions, self.producer_ids, self.markers_here
+            ),
+            settings=SettingService(node_id, image, self.settings, replicas),
+            cluster=self.cluster,
+            quorum=QuorumService(self.quorum),
+            count_error=count_error,
+            now_ms=self.clock.now_ms,
+        )
 
     def start_replication(self) -> None:
         """The metadata has caught up and this broker is registered: open the replicas and copy what
@@ -193,13 +197,20 @@ class Broker:
             create_topic=self._create_topic,
         )
 
-    def _looker(self, quota: ReplicationQuota) -> Looker:
-        return Looker(
+    def _read_service(self, hints: LeaderHints) -> ReadService:
+        quota = ReplicationQuota(
+            self.node_id,
+            self.clock,
+            on_leader,
+            lambda: self.config.leader_replication_throttled_rate,
+        )
+        looker = Looker(
             self.replicas,
             self.config.fetch_max_bytes,
             ReplicaSelector(self.metadata, lambda: self.config.replica_selector_class),
             quota,
         )
+        return ReadService(self.replicas, looker, quota, hints)
 
     @property
     def config(self) -> BrokerConfig:
@@ -222,62 +233,7 @@ class Broker:
             ]
         return [n for n in candidates if "compact" in self.topic_config(n).cleanup_policy]
 
-    # -- the cluster as clients see it ---------------------------------------------------------
-
-    def live_nodes(self, listener: str) -> list[NodeAddress]:
-        """The brokers that are alive, and those that were a moment ago."""
-        nodes = []
-        for broker in self.metadata.brokers.values():
-            endpoint = broker.endpoint(listener)
-            gone = broker.fenced and not self.suspicions.has_just_left(broker.id)
-            if endpoint is not None and not gone:
-                nodes.append(NodeAddress(broker.id, endpoint.host, endpoint.port, broker.rack))
-        return nodes
-
-    def controller_id(self) -> int:
-        """The node that clients send cluster changes to: any live one will do, the active
-        controller best.
-        """
-        active = self.metadata.brokers.get(self.controller.id)
-        return self.node_id if active is None or active.fenced else active.id
-
-    def offline(self, replicas: Iterable[int]) -> list[int]:
-        brokers = self.metadata.brokers
-        return [id_ for id_ in replicas if id_ not in brokers or brokers[id_].fenced]
-
-    def features(self) -> list[Feature]:
-        # The quorum finalises its own feature, from the start.
-        finalized = {KRAFT_VERSION: SUPPORTED_FEATURES[KRAFT_VERSION].highest}
-        finalized |= self.metadata.features
-        return [
-            Feature(name, levels.lowest, levels.highest, finalized.get(name, 0))
-            for name, levels in SUPPORTED_FEATURES.items()
-        ]
-
-    def features_epoch(self) -> int:
-        """Grows whenever the finalised features may have changed."""
-        return self.controller.committed_offset
-
-    async def auto_create_topics(self, names: list[str]) -> dict[str, int]:
-        """Create topics with the node's defaults; the error codes of those that were refused."""
-        refused = {}
-        for internal, coordinator in (
-            (OFFSETS_TOPIC, self.groups),
-            (TRANSACTIONS_TOPIC, self.transactions),
-        ):
-            if internal in names:
-                refused[internal] = int(await coordinator.make_topic())
-                names = [name for name in names if name != internal]
-        try:
-            topics = [
-                CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
-                for name in names
-            ]
-            response = await self.controller.ask(CreateTopicsRequest(topics=topics))
-        except ApiError as e:
-            return refused | dict.fromkeys(names, int(e.code))
-        refused |= {t.name: t.error_code for t in response.topics}
-        return {name: code for name, code in refused.items() if code != ErrorCode.NONE}
+    # -- what the controller gives this node ---------------------------------------------------
 
     async def _create_topic(self, topic: CreatableTopic) -> ErrorCode:
         request = CreateTopicsRequest(topics=[topic])
@@ -299,7 +255,7 @@ class Broker:
 
     def apply(self, delta: MetadataDelta) -> None:
         """The committed image has changed as `delta` says."""
-        self.topic_pieces.apply(delta)
+        self.topics.pieces.apply(delta)
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()
         for coordinator in (self.groups, self.transactions):

@@ -1,4 +1,4 @@
-"""What Metadata answers say of each topic, encoded, until it changes.
+"""What a door has made of each topic, until it changes: Metadata its encoded pieces.
 
 After a fail-over every client asks for its topics anew, and those that follow patterns ask for all
 of them. To encode a topic takes some microseconds for each of its partitions; to send it once more
@@ -18,13 +18,11 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import TypeAlias, cast
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, TypeVar, cast
 
 from penstock.base.ids import Uuid
 from penstock.metadata.delta import MetadataDelta
-from penstock.wire.messages.metadata import MetadataResponseTopic
-from penstock.wire.pieces import Piece, piece_bytes
 
 PIECES_BYTES_MAX = 32 * 1024 * 1024
 """A hundred thousand partitions with three replicas are 5 MB in each version that clients use."""
@@ -32,23 +30,10 @@ PIECES_BYTES_MAX = 32 * 1024 * 1024
 ALL_TOPICS_FORMS_MAX = 4
 """Forms in which all topics together are kept: clients of one kind ask in one of them."""
 
+T = TypeVar("T")
+
 Form: TypeAlias = tuple[int, bool]
 """The version of an answer, and whether it tells what a client is allowed to do."""
-
-
-class _Joined(list[MetadataResponseTopic]):
-    """As many topics as it says, but all of them in one piece."""
-
-    __slots__ = ("_count",)
-
-    def __init__(self, pieces: list[Piece]) -> None:
-        data = b"".join([piece.data for piece in pieces])
-        codes = tuple(code for piece in pieces for code in piece.error_codes())
-        super().__init__([cast(MetadataResponseTopic, Piece(data, codes))])
-        self._count = len(pieces)
-
-    def __len__(self) -> int:
-        return self._count
 
 
 class AllTopics:
@@ -57,8 +42,8 @@ class AllTopics:
     __slots__ = ("_joined", "_pieces")
 
     def __init__(self) -> None:
-        self._pieces: dict[Uuid, MetadataResponseTopic] = {}
-        self._joined: _Joined | None = None
+        self._pieces: dict[Uuid, Any] = {}
+        self._joined: Any = None
 
     def __contains__(self, topic_id: Uuid) -> bool:
         return topic_id in self._pieces
@@ -68,7 +53,7 @@ class AllTopics:
         """Whether nothing has changed since `joined` was last asked for."""
         return self._joined is not None
 
-    def put(self, topic_id: Uuid, piece: MetadataResponseTopic) -> None:
+    def put(self, topic_id: Uuid, piece: Any) -> None:
         self._pieces[topic_id] = piece
 
     def drop(self, topic_id: Uuid) -> None:
@@ -79,11 +64,11 @@ class AllTopics:
         self._joined = None
         self._pieces.clear()
 
-    def joined(self) -> list[MetadataResponseTopic]:
+    def joined(self, join: Callable[[list[Any]], T]) -> T:
         """All of them, for an answer; the caller has put what was missing."""
         if self._joined is None:
-            self._joined = _Joined(cast(list[Piece], list(self._pieces.values())))
-        return self._joined
+            self._joined = join(list(self._pieces.values()))
+        return cast(T, self._joined)
 
 
 class TopicPieces:
@@ -92,7 +77,7 @@ class TopicPieces:
     def __init__(self, bytes_max: int = PIECES_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._topics: OrderedDict[Uuid, dict[Form, MetadataResponseTopic]] = OrderedDict()
+        self._topics: OrderedDict[Uuid, dict[Form, tuple[Any, int]]] = OrderedDict()
         self._all: OrderedDict[Form, AllTopics] = OrderedDict()
         self._names: list[str] | None = None
         """Of all topics, sorted, once somebody has asked for them."""
@@ -102,17 +87,19 @@ class TopicPieces:
     def __len__(self) -> int:
         return sum(map(len, self._topics.values()))
 
-    def get(self, topic_id: Uuid, form: Form) -> MetadataResponseTopic | None:
+    def get(self, topic_id: Uuid, form: Form) -> Any:
+        """What was put for the topic in this form; None if nothing is known."""
         pieces = self._topics.get(topic_id)
         if pieces is None:
             return None
         self._topics.move_to_end(topic_id)
-        return pieces.get(form)
+        found = pieces.get(form)
+        return None if found is None else found[0]
 
-    def put(self, topic_id: Uuid, form: Form, piece: MetadataResponseTopic) -> None:
-        """Keep a piece that `get` did not find."""
-        self._topics.setdefault(topic_id, {})[form] = piece
-        self._bytes += piece_bytes(piece)
+    def put(self, topic_id: Uuid, form: Form, piece: Any, size: int) -> None:
+        """Keep a piece of `size` bytes that `get` did not find."""
+        self._topics.setdefault(topic_id, {})[form] = piece, size
+        self._bytes += size
         while self._bytes > self._bytes_max:
             self._drop(next(iter(self._topics)))
 
@@ -161,4 +148,4 @@ class TopicPieces:
                 all_topics.drop(topic_id)
 
     def _drop(self, topic_id: Uuid) -> None:
-        self._bytes -= sum(map(piece_bytes, self._topics.pop(topic_id).values()))
+        self._bytes -= sum(size for _, size in self._topics.pop(topic_id).values())

@@ -47,7 +47,7 @@ def registration_of(rig: Rig, run_id: bytes) -> registration.BrokerRegistrationR
     """Another broker, which exists only in the metadata."""
     return registration.BrokerRegistrationRequest(
         broker_id=OTHER,
-        cluster_id=rig.broker.cluster_id,
+        cluster_id=rig.broker.cluster.id,
         incarnation_id=run_id,
         listeners=[registration.Listener(name="PLAINTEXT", host="127.0.0.1", port=1)],
         features=[

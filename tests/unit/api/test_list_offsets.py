@@ -13,6 +13,7 @@ from penstock.api import list_offsets
 from penstock.base.errors import ErrorCode
 from penstock.log import record_times
 from penstock.net import turn
+from penstock.serving import offsets
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -99,7 +100,7 @@ def test_a_partition_that_is_deleted_meanwhile_has_no_offset(
     run(test)
 
 
-@pytest.mark.parametrize("timestamp", [list_offsets.LATEST, 0])
+@pytest.mark.parametrize("timestamp", [offsets.LATEST, 0])
 def test_many_partitions_are_answered_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timestamp: int
 ) -> None:
@@ -113,8 +114,8 @@ def test_many_partitions_are_answered_in_turns(
             for partition in (2, 7):
                 await peer.produce(topic, partition=partition)
             found = await asked(peer, request(topic, timestamp, partitions=11))
-            nothing = 0 if timestamp == list_offsets.LATEST else -1
-            something = 1 if timestamp == list_offsets.LATEST else 0
+            nothing = 0 if timestamp == offsets.LATEST else -1
+            something = 1 if timestamp == offsets.LATEST else 0
             expected = [(0, something if i in (2, 7) else nothing) for i in range(10)]
             assert found == [*expected, (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 

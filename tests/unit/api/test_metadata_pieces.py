@@ -91,7 +91,7 @@ def test_each_version_and_each_wish_has_pieces_of_its_own(tmp_path: Path) -> Non
                         answer = await _asked(peer, "t", version, wishes=wishes)
                         assert seen.setdefault((version, wishes), answer) == answer
             assert seen[8, False] != seen[8, True]
-            assert len(rig.broker.topic_pieces) == len(seen)
+            assert len(rig.broker.topics.pieces) == len(seen)
 
     run(test)
 
@@ -112,7 +112,7 @@ def test_all_of_many_topics_are_answered_in_turns(
             kept = [0]
             while peer.inside.pending:
                 await asyncio.sleep(0)
-                kept.append(len(rig.broker.topic_pieces))
+                kept.append(len(rig.broker.topics.pieces))
             assert max(after - before for before, after in pairwise(kept)) == 1
             answer = await peer.receive()
             assert [topic.name for topic in answer.topics] == names
@@ -151,12 +151,12 @@ def test_what_is_kept_is_limited() -> None:
     size = piece_bytes(piece("t0"))
     pieces = TopicPieces(bytes_max=3 * size)
     for i in range(3):
-        pieces.put(ids[i], FORM, piece(f"t{i}"))
+        pieces.put(ids[i], FORM, piece(f"t{i}"), size)
     assert pieces.get(ids[0], FORM) is not None  # asked for last, so t1 goes
-    pieces.put(ids[3], FORM, piece("t3"))
+    pieces.put(ids[3], FORM, piece("t3"), size)
     assert [pieces.get(id_, FORM) is not None for id_ in ids] == [True, False, True, True]
     assert pieces.get(ids[0], (11, False)) is None
-    pieces.put(ids[0], (11, False), piece("t0"))  # another form takes room too: t2 goes
+    pieces.put(ids[0], (11, False), piece("t0"), size)  # another form takes room too: t2 goes
     assert [pieces.get(id_, FORM) is not None for id_ in ids] == [True, False, False, True]
     assert len(pieces) == 3
 
@@ -169,7 +169,7 @@ def test_what_has_changed_is_forgotten() -> None:
         for id_ in ids:
             if pieces.get(id_, FORM) is None:
                 topic = MetadataResponseTopic(name="t", topic_id=id_)
-                pieces.put(id_, FORM, MetadataResponse.piece(topic, VERSION))
+                pieces.put(id_, FORM, MetadataResponse.piece(topic, VERSION), 1)
 
     fill()
     pieces.apply(
@@ -256,7 +256,7 @@ def test_what_is_said_of_all_topics_follows_each_of_them(
             await peer.call(CreatePartitionsRequest(topics=[more], timeout_ms=5000), 3)
             for version in range(1, 14):
                 assert await all_topics(version) == [("b", 4), ("c", 3)]
-            assert len(rig.broker.topic_pieces._all) == ALL_TOPICS_FORMS_MAX
+            assert len(rig.broker.topics.pieces._all) == ALL_TOPICS_FORMS_MAX
 
     run(test)
 

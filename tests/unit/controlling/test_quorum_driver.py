@@ -32,6 +32,7 @@ from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage
 from penstock.peers.peers import Peers
 from penstock.raft.types import Endpoint, QuorumConfig, ReplicaKey
+from penstock.serving.quorum import QuorumService
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.wire.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -525,8 +526,8 @@ def test_a_node_that_has_not_read_its_log_yet_does_not_deny_its_cluster(tmp_path
             log = MetadataLog(logs.get_or_create(PARTITION, METADATA_TOPIC_ID), SystemClock())
             layers, peers = BrokerSettings.of(broker_config({})), Peers("test")
             driver = QuorumDriver(log, peers, layers, SystemClock(), SystemRng())
-            asked: Any = SimpleNamespace(quorum=driver)
-            request: Any = SimpleNamespace(body=VoteRequest())
+            asked: Any = SimpleNamespace(quorum=QuorumService(driver))
+            request: Any = SimpleNamespace(body=VoteRequest(), principal="")
             answering: Any = vote(asked, request)
             answer = await answering
             driver.stop()

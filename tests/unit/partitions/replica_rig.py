@@ -108,7 +108,8 @@ class Actor:
             rng,
         )
         self.broker.controller = stage  # type: ignore[assignment]
-        dispatcher = Dispatcher(self.broker)
+        self.broker.cluster._controller = stage  # type: ignore[assignment]
+        dispatcher = Dispatcher(self.broker.services)
         dispatcher.serves = EVERYTHING
         limits = net_limits(config, DESCRIPTORS)
         self.server = Server(LISTENER, limits, dispatcher, metrics.requests.answered)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.api.registry import APIS
-from penstock.base.errors import ErrorCode
+from penstock.api.registry import ANONYMOUS, APIS, Request
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.peers.errors import PeerError
+from penstock.serving.services import Services
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
@@ -35,7 +38,7 @@ def test_every_node_takes_a_change_to_the_controller(tmp_path: Path) -> None:
             assert "'by-1' already exists" in again.topics[0].error_message
             ids = [await cluster.broker(i).producer_ids.next() for i in (1, 2, 3)]
             assert len(set(ids)) == 3
-            refused = await cluster.broker(cluster.others[0]).auto_create_topics(["auto"])
+            refused = await cluster.broker(cluster.others[0]).topics.create(ANONYMOUS, ["auto"])
             assert refused == {}
             await cluster.all_know("auto")
 
@@ -57,6 +60,51 @@ def test_the_controller_is_asked_through_any_node_in_every_version(tmp_path: Pat
                     assert isinstance(answer, api.response)
                     codes = list(answer.error_codes())
                     assert codes == list(expected.error_codes()), (api.key, version)
+
+    run(test)
+
+
+def test_the_controller_is_told_for_whom_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = APIS[ApiKey.UNREGISTER_BROKER]
+    seen: list[tuple[str, str, bool]] = []
+
+    async def watched(services: Services, request: Request[Any]) -> Any:
+        seen.append((request.principal, request.client_host, request.forwarded))
+        assert api.handle is not None
+        return await api.handle(services, request)
+
+    monkeypatch.setitem(APIS, api.key, replace(api, handle=watched))
+
+    async def test() -> None:
+        async with nodes(tmp_path) as cluster:
+            asked = cluster.broker(cluster.others[0])
+            request = UnregisterBrokerRequest(broker_id=99)
+            answer = await asked.services.cluster.ask(
+                "User:anna", request, 0, "10.1.2.3", forward=True
+            )
+            assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+            assert answer.error_message == "broker 99 is not registered"
+            assert seen == [("User:anna", "10.1.2.3", True)]
+            with pytest.raises(ApiError) as refused:
+                await asked.services.cluster.ask("User:anna", request, 0, "", forward=False)
+            assert refused.value.code == ErrorCode.NOT_CONTROLLER
+            assert len(seen) == 1
+
+    run(test)
+
+
+def test_without_a_controller_the_time_runs_out(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with nodes(tmp_path) as cluster:
+            left = cluster.others[0]
+            for node_id in [i for i in cluster.running if i != left]:
+                await cluster.lose(node_id)
+            request = UnregisterBrokerRequest(broker_id=99)
+            with pytest.raises(ApiError) as refused:
+                await cluster.broker(left).controller.ask(request, timeout_s=0.3)
+            assert refused.value.code == ErrorCode.NOT_CONTROLLER
 
     run(test)
 
@@ -125,8 +173,8 @@ def test_who_asks_right_after_a_death_is_told_the_new_leaders(
             assert lost not in {p.leader_id for p in topic.partitions}
             # The list of brokers keeps it for a moment, for clients that are about to leave it.
             assert lost in {broker.node_id for broker in answer.brokers}
-            left = cluster.broker(asked).live_nodes
-            await until(lambda: lost not in {node.id for node in left("PLAINTEXT")})
+            left = cluster.broker(asked).cluster.live_nodes
+            await until(lambda: lost not in {node.id for node in left(ANONYMOUS, "PLAINTEXT")})
 
     run(test)
 
@@ -229,8 +277,8 @@ def test_a_node_that_looks_for_its_cluster_serves_only_that(tmp_path: Path) -> N
                 await peer.send(MetadataRequest(topics=[]))
             await cluster.start(3)
             await starting
-            assert {cluster.broker(i).cluster_id for i in (1, 2, 3)} == {
-                cluster.broker(1).cluster_id
+            assert {cluster.broker(i).cluster.id for i in (1, 2, 3)} == {
+                cluster.broker(1).cluster.id
             }
             assert cluster.running[1].health()[:2] == (True, True)
         finally:

@@ -224,7 +224,7 @@ def test_a_node_that_has_failed_exits_with_an_error(
     real = Broker.apply
 
     def broken(broker: Broker, delta: Any) -> None:
-        if delta.changed_brokers and broker.cluster_id:
+        if delta.changed_brokers and broker.cluster.id:
             raise InvariantBroken("no such thing")
         real(broker, delta)
 

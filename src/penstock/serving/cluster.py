@@ -1,0 +1,149 @@
+"""The cluster as clients see it, and the way to its active controller.
+
+Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from penstock.base.results import LeaderEndpoint
+from penstock.controlling.active_controller import Link
+from penstock.controlling.controller_access import ControllerAccess
+from penstock.controlling.suspicions import Suspicions
+from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from penstock.metadata.image import MetadataImage
+from penstock.serving.leader_hints import LeaderHints
+from penstock.wire.schema import Message
+
+TIMEOUT_MS = 30_000
+"""How long the controller is asked for, where a request has no time-out of its own."""
+
+
+class NodeAddress(NamedTuple):
+    """A broker as the clients of one listener reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+
+
+class Feature(NamedTuple):
+    """A feature this node supports, and the level the cluster has finalised (0 for none)."""
+
+    name: str
+    min_supported: int
+    max_supported: int
+    finalized: int
+
+
+class ClusterService:
+    def __init__(
+        self,
+        node_id: int,
+        image: MetadataImage,
+        controller: ControllerAccess,
+        suspicions: Suspicions,
+        hints: LeaderHints,
+    ) -> None:
+        self.id = ""
+        """Empty until the node has found or founded its cluster."""
+        self._node_id = node_id
+        self._image = image
+        self._controller = controller
+        self._suspicions = suspicions
+        self._hints = hints
+
+    # -- brokers -------------------------------------------------------------------------------
+
+    def nodes(self, principal: str, listener: str) -> list[NodeAddress]:
+        """All registered brokers that are on the listener."""
+        found = []
+        for broker in self._image.brokers.values():
+            endpoint = broker.endpoint(listener)
+            if endpoint is not None:
+                found.append(
+                    NodeAddress(broker.id, endpoint.host, endpoint.port, broker.rack, broker.fenced)
+                )
+        return found
+
+    def live_nodes(self, principal: str, listener: str) -> list[NodeAddress]:
+        """The brokers that are alive, and those that were a moment ago."""
+        left = self._suspicions.has_just_left
+        return [n for n in self.nodes(principal, listener) if not n.fenced or left(n.id)]
+
+    def endpoints(
+        self, principal: str, broker_ids: Iterable[int], listener: str
+    ) -> list[LeaderEndpoint]:
+        """Where clients of `listener` reach these brokers, as far as they are alive."""
+        return self._hints.endpoints(broker_ids, listener)
+
+    def offline(self, principal: str, replicas: Iterable[int]) -> list[int]:
+        brokers = self._image.brokers
+        return [id_ for id_ in replicas if id_ not in brokers or brokers[id_].fenced]
+
+    @property
+    def is_settled(self) -> bool:
+        """No broker seems to have died just now; otherwise leaders are about to change."""
+        return not self._suspicions
+
+    async def settle(self, principal: str) -> None:
+        """Until nothing is in suspense."""
+        await self._suspicions.settle()
+
+    # -- features ------------------------------------------------------------------------------
+
+    def features(self, principal: str) -> list[Feature]:
+        # The quorum finalises its own feature, from the start.
+        finalized = {KRAFT_VERSION: SUPPORTED_FEATURES[KRAFT_VERSION].highest}
+        finalized |= self._image.features
+        return [
+            Feature(name, levels.lowest, levels.highest, finalized.get(name, 0))
+            for name, levels in SUPPORTED_FEATURES.items()
+        ]
+
+    def features_epoch(self, principal: str) -> int:
+        """Grows whenever the finalised features may have changed."""
+        return self._controller.committed_offset
+
+    # -- the controller ------------------------------------------------------------------------
+
+    def controller_id(self, principal: str) -> int:
+        """The node that clients send cluster changes to: any live one will do, the active
+        controller best.
+        """
+        active = self._image.brokers.get(self._controller.id)
+        return self._node_id if active is None or active.fenced else active.id
+
+    @property
+    def is_controller(self) -> bool:
+        """This node is the active controller."""
+        return self._controller.is_active
+
+    async def ask(
+        self, principal: str, request: Message, version: int, client_host: str, *, forward: bool
+    ) -> Any:
+        """The active controller's response, in the client's version; `ApiError` if it refuses.
+
+        It is asked until the request's own time-out is over, then for NOT_CONTROLLER. Without
+        `forward` this node is the only one that is asked.
+        """
+        timeout_s = getattr(request, "timeout_ms", TIMEOUT_MS) / 1000
+        return await self._controller.ask(
+            request,
+            version=version,
+            principal=principal,
+            client_host=client_host,
+            timeout_s=timeout_s,
+            attempt_s=timeout_s,
+            forward=forward,
+        )
+
+    async def decide(self, principal: str, request: Message, link: Link) -> Any:
+        """The response to a broker's own request, which came by `link`, of the controller on this
+        node; `ApiError` NOT_CONTROLLER where that is elsewhere.
+        """
+        return await self._controller.ask(request, principal=principal, link=link, forward=False)

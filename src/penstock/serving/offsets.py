@@ -1,0 +1,117 @@
+"""Offsets of partitions, by time and by the special times of Kafka.
+
+There is no remote tier, so the earliest local offset is the earliest, and there is no tiered
+offset. A new leader that does not know yet how far its predecessor had committed refuses with
+OFFSET_NOT_AVAILABLE where that matters. Records are looked for beside the event loop
+(`log.time_lookup`), which owns everything else.
+"""
+
+from __future__ import annotations
+
+from penstock.base.errors import ApiError, ErrorCode, StorageError
+from penstock.log.manager import LogManager
+from penstock.log.time_lookup import MAX_TIMESTAMP, Allowance, TimestampOffset
+from penstock.partitions.partition import Partition
+from penstock.partitions.replica_manager import ReplicaManager
+from penstock.serving.look import READ_COMMITTED
+
+__all__ = ["MAX_TIMESTAMP", "OffsetLookup", "OffsetService", "TimestampOffset", "asks_for_record"]
+
+LATEST, EARLIEST = -1, -2
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
+NOT_FOUND = TimestampOffset(-1, -1, -1)
+FOLLOWER = -1
+"""In the place of an isolation level: sees everything."""
+
+
+def asks_for_record(timestamp: int) -> bool:
+    """Whether it asks for a record, and not for a mark of the log."""
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+class OffsetService:
+    def __init__(self, replicas: ReplicaManager, logs: LogManager) -> None:
+        self._replicas = replicas
+        self._logs = logs
+
+    def lookup(self, principal: str, isolation: int) -> OffsetLookup:
+        """What one request asks for."""
+        return OffsetLookup(self._replicas, self._logs, isolation)
+
+
+class OffsetLookup:
+    """The questions of one request, which may do only so much on the event loop together."""
+
+    def __init__(self, replicas: ReplicaManager, logs: LogManager, isolation: int) -> None:
+        self._replicas = replicas
+        self._logs = logs
+        self._isolation = isolation
+        self._allowance = Allowance()
+
+    def mark(self, topic: str, index: int, leader_epoch: int, timestamp: int) -> TimestampOffset:
+        """The mark of the log that `timestamp` asks for."""
+        try:
+            return self._mark(self._leader(topic, index, leader_epoch), timestamp)
+        except StorageError as e:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e)) from e
+
+    async def record(
+        self, topic: str, index: int, leader_epoch: int, timestamp: int
+    ) -> TimestampOffset:
+        """The record that `timestamp` asks for."""
+        try:
+            partition = self._leader(topic, index, leader_epoch)
+            found = await self._found(partition, timestamp)
+            # It took its time: somebody else may lead the partition now, or it may be gone.
+            if self._leader(topic, index, leader_epoch) is not partition:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return self._visible(partition, found)
+        except StorageError as e:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e)) from e
+
+    def _leader(self, topic: str, index: int, leader_epoch: int) -> Partition:
+        partition = self._replicas.leader_of(topic, index)
+        partition.check_leader_epoch(leader_epoch)
+        return partition
+
+    def _mark(self, partition: Partition, timestamp: int) -> TimestampOffset:
+        log = partition.log
+        if timestamp == LATEST:
+            if self._is_uncertain(partition):
+                raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+            return TimestampOffset(-1, self._end(partition), partition.leader_epoch)
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            start = log.log_start_offset
+            if start == log.log_end_offset:
+                return TimestampOffset(-1, start, partition.leader_epoch)
+            return TimestampOffset(-1, start, log.epochs.epoch_for_offset(start))
+        if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return NOT_FOUND
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"there is no special timestamp {timestamp}")
+
+    async def _found(self, partition: Partition, timestamp: int) -> TimestampOffset | None:
+        try:
+            return await self._logs.lookups.find(partition.log, timestamp, self._allowance)
+        except StorageError:
+            if self._replicas.hosted(partition.log.topic_partition) is partition:
+                raise
+            return None  # deleted meanwhile, as the next look at its leader says
+
+    def _visible(self, partition: Partition, found: TimestampOffset | None) -> TimestampOffset:
+        """What the asker is told of a record that was found."""
+        if found is not None and found.offset < self._end(partition):
+            return found
+        if self._is_uncertain(partition):
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return NOT_FOUND
+
+    def _is_uncertain(self, partition: Partition) -> bool:
+        return self._isolation != FOLLOWER and partition.offset_not_available
+
+    def _end(self, partition: Partition) -> int:
+        """Where what the asker may see ends."""
+        if self._isolation == FOLLOWER:
+            return partition.log.log_end_offset
+        if self._isolation == READ_COMMITTED:
+            return partition.last_stable_offset
+        return partition.high_watermark

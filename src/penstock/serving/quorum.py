@@ -1,0 +1,41 @@
+"""What the nodes of the metadata quorum ask of each other. Owned by the event loop's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from penstock.controlling.quorum_driver import QuorumDriver
+from penstock.controlling.quorum_fetches import Done, QuorumFetch
+from penstock.wire.messages.fetch import FetchRequest
+from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from penstock.wire.schema import Message
+
+
+class QuorumService:
+    def __init__(self, driver: QuorumDriver) -> None:
+        self._driver = driver
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the node has found its cluster and takes part in the quorum."""
+        return self._driver.has_started
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the node has never been part of a cluster."""
+        return self._driver.log.is_new
+
+    def handle(self, principal: str, request: Message) -> Awaitable[Any]:
+        """The response to a vote, the begin or end of an epoch, or a change of a voter."""
+        return self._driver.handle(request)
+
+    def fetch(self, principal: str, request: FetchRequest, done: Done) -> QuorumFetch:
+        """Have `done` called with records of the metadata log, at once or when there is news; with
+        None, if whoever asks has to look elsewhere.
+        """
+        return self._driver.fetches.fetch(request, done)
+
+    def fetch_snapshot(self, principal: str, request: FetchSnapshotRequest) -> Awaitable[Any]:
+        """A piece of a snapshot of the metadata."""
+        return self._driver.fetches.fetch_snapshot(request)

@@ -1,0 +1,64 @@
+"""What a door may call, in one page.
+
+A door is whatever takes requests from outside: Kafka's protocol (`api/`) is the first of several.
+It decodes a request, calls one of these services, and encodes what comes back. Requests and results
+are plain values, of the messages in `wire.messages` where those are plain already: no frame, codec,
+exchange or connection gets in here, and no partition or log gets out.
+
+Every call says for whom it is made, with the principal as its first argument or in its request:
+rights, quotas and audit are judged below this line, for all doors alike. What must not happen is
+answered with an `ApiError`. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.serving.append import AppendRequest, AppendResult
+from penstock.serving.cluster import ClusterService
+from penstock.serving.groups import GroupService
+from penstock.serving.log_dirs import LogDirService
+from penstock.serving.offsets import OffsetService
+from penstock.serving.quorum import QuorumService
+from penstock.serving.read import ReadInFlight, ReadRequest, ReadResult
+from penstock.serving.read_session import FetchSessionCache
+from penstock.serving.records import RecordService
+from penstock.serving.settings import SettingService
+from penstock.serving.topics import TopicService
+from penstock.serving.transactions import TransactionService
+
+CountError: TypeAlias = Callable[[int, int], None]
+"""Counts an error code that an answer to an API carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    append: Callable[[AppendRequest, Callable[[AppendResult], None]], None]
+    """Publish records; see `serving.append`."""
+    read: Callable[[ReadRequest, Callable[[ReadResult], None]], ReadInFlight | None]
+    """Read records, waiting for them if need be; see `serving.read`."""
+    sessions: FetchSessionCache
+    """What readers have asked for before, so that they need not say it again."""
+    topics: TopicService
+    """Find topics, and create those that are missing."""
+    records: RecordService
+    """Ask about the records of partitions that this node leads, and delete them."""
+    offsets: OffsetService
+    """Where partitions begin and end, and what they held at a time."""
+    log_dirs: LogDirService
+    """What the replicas on this node take on its disk."""
+    groups: GroupService
+    """Consumer groups and their offsets."""
+    transactions: TransactionService
+    """Transactions, and ids for producers."""
+    settings: SettingService
+    """Settings of topics, brokers and groups."""
+    cluster: ClusterService
+    """Brokers, features, and whatever the active controller decides."""
+    quorum: QuorumService
+    """What the nodes of the metadata quorum ask of each other."""
+    count_error: CountError
+    now_ms: Callable[[], int]
+    """Milliseconds since 1970, by the node's clock."""
