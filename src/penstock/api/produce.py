@@ -3,9 +3,9 @@
 Kafka advertises it from version 0, since librdkafka disables features when it does not see
 version 2; so do we (see ApiVersions). Versions 0 to 2 close the connection, as there.
 Differences from Kafka: the records inside an uncompressed batch are looked at only when something
-needs it (see `partitions.batch_validation`). A transactional batch in a request without a transactional id is
-refused alone, not with the whole request, and one without a producer id is refused: nothing would
-ever commit it.
+needs it (see `partitions.batch_validation`). A transactional batch in a request without a
+transactional id is refused alone, not with the whole request, and one without a producer id is
+refused: nothing would ever commit it.
 """
 
 from __future__ import annotations
