@@ -338,16 +338,17 @@ class Log:
 
     def _write_out(self) -> None:
         """Every other change of the log begins here: what is staged comes before it."""
-        if self._staged.batches or self.writes:
+        if self.has_staged:
             (self.before_change or self.write_staged)()
-            invariant(
-                not self._staged.batches and not self.writes, f"{self.name}: something stays staged"
-            )
+            invariant(not self.has_staged, f"{self.name}: something stays staged")
+
+    @property
+    def has_staged(self) -> bool:
+        """Whether something is staged, or being written."""
+        return bool(self._staged.batches or self.writes)
 
     def abandon(self, why: str) -> None:
-        """Take no more writes and drop what is staged: only a start can tell what the files hold.
-        Nothing of what memory says is written any more, not even when the log is closed.
-        """
+        """Drop what is staged, and write nothing any more: only a start can tell what is there."""
         self.abandoned = True
         self.health.fail_for_good(why)
         self.writes.fail(StorageError(why))

@@ -91,8 +91,9 @@ class FollowerSession:
             return False
         self._granted = session_id != NO_SESSION_ID
         if not self._granted:
-            # Every request is a full one.
-            self._to_name = dict.fromkeys(self._asked) | self._to_name
+            # Every request is a full one, without what was left since the last.
+            asked = {key: None for key in self._asked if key not in self._to_leave}
+            self._to_name = asked | self._to_name
             return not error_code
         self._id = session_id
         self._epoch = 1 if self._epoch == EPOCH_MAX else self._epoch + 1

@@ -138,7 +138,7 @@ class Partition:
         self._count_in_sync()
         if self.role is Role.LEADER:
             self._advance()
-        log.before_change = self.write_staged
+        log.before_change = self.write_out
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index} {self.role.value}, epoch {self.leader_epoch}>"
@@ -173,7 +173,7 @@ class Partition:
         role = self._role_in(registration)
         invariant(renewed or role is self.role, f"{self!r} changes its role within a leader epoch")
         if renewed:
-            self.write_staged()  # what was staged belongs to the leader epoch that ends
+            self.write_out()  # what was staged belongs to the leader epoch that ends
         self.registration = registration
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
@@ -302,29 +302,29 @@ class Partition:
         try:
             self.log.write_staged()
         except StorageError as refusal:
-            self._not_written(refusal)
+            self.not_written(refusal)
         except InvariantBroken as broken:
             self.stop(str(broken))
         else:
             self._written()
 
-    def begin_write(self) -> BackgroundWrite | None:
-        """Begin to write what is staged, if that is worth a worker; else write it."""
-        try:
-            write = self.log.begin_write()
-        except StorageError as e:
-            self._not_written(e)
-            return None
-        if write is None:
+    def write_out(self) -> None:
+        """Write until nothing is staged: an acknowledgement may let another request begin."""
+        while self.log.has_staged:
             self.write_staged()
-        return write
+
+    def begin_write(self) -> BackgroundWrite | None:
+        """Begin to write what is staged; None if it is not worth a worker. Nobody is told yet:
+        `StorageError` is for `not_written`.
+        """
+        return self.log.begin_write()
 
     def end_write(self, write: BackgroundWrite) -> None:
         """Take up what a worker has written, waiting for it if need be."""
         try:
             self.log.end_write(write)
         except StorageError as refusal:
-            self._not_written(refusal)
+            self.not_written(refusal)
         except InvariantBroken as broken:
             self.stop(str(broken))
         else:
@@ -336,7 +336,7 @@ class Partition:
             self.settle()
             self._append_waiters.written(self.log.log_end_offset, self.acknowledges)
 
-    def _not_written(self, error: StorageError) -> None:
+    def not_written(self, error: StorageError) -> None:
         """The disk has refused: nothing of what was staged is in the log."""
         if self._append_waiters.unwritten:
             self._env.on_append_failed(self, error)
@@ -563,7 +563,7 @@ class Partition:
 
     def close(self, code: ErrorCode, message: str) -> None:
         """The partition leaves this node: nobody may go on waiting for it."""
-        self.write_staged()
+        self.write_out()
         self._dismiss(code, message)
 
     def stop(self, reason: str) -> None:

@@ -23,6 +23,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from penstock.base.errors import StorageError
 from penstock.log.background_write import BackgroundWrite
 
 TURN_BYTES_MAX = 1024 * 1024
@@ -41,7 +42,12 @@ class Staging(Protocol):
         """Write what is staged, after what is being written."""
 
     def begin_write(self) -> BackgroundWrite | None:
-        """Begin to write what is staged; None when that was not worth a worker, and is done."""
+        """Begin to write what is staged; None when that is not worth a worker; `StorageError` when
+        the disk refuses. Tells nobody.
+        """
+
+    def not_written(self, error: StorageError) -> None:
+        """Tell those who staged it."""
 
     def end_write(self, write: BackgroundWrite) -> None:
         """Take up what the worker has written, waiting for it if need be."""
@@ -158,17 +164,33 @@ class Turns:
     def _write_large(self) -> None:
         if len(self._writing) >= WRITING_TURNS_MAX:
             self._end_first()
-        writes = []
+        writes: list[tuple[Staging, BackgroundWrite]] = []
+        small: list[Staging] = []
+        failed: list[tuple[Staging, StorageError]] = []
         for partition in self._take():
-            write = partition.begin_write()
-            if write is not None:
+            try:
+                write = partition.begin_write()
+            except StorageError as e:
+                failed.append((partition, e))
+                continue
+            if write is None:
+                small.append(partition)
+            else:
                 writes.append((partition, write))
         if writes:
-            writing = _Writing(writes)
-            self._writing.append(writing)
-            done = self._loop.run_in_executor(self._worker, writing.run)
-            done.add_done_callback(self._worker_done)
+            self._hand_over(_Writing(writes))
+        # Whoever is told may begin another request, which may wait for what was just begun: so
+        # nobody is told before the worker has it.
+        for partition, error in failed:
+            partition.not_written(error)
+        for partition in small:
+            partition.write_staged()
         self._end_done()
+
+    def _hand_over(self, writing: _Writing) -> None:
+        self._writing.append(writing)
+        done = self._loop.run_in_executor(self._worker, writing.run)
+        done.add_done_callback(self._worker_done)
 
     def _worker_done(self, done: asyncio.Future[None]) -> None:
         done.result()

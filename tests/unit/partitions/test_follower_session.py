@@ -62,6 +62,13 @@ def test_without_a_session_every_request_names_all(session: FollowerSession) -> 
     assert wait_ms == CONFIG.replica_fetch_wait_max_ms
 
 
+def test_without_a_session_what_was_left_is_not_named_again(session: FollowerSession) -> None:
+    named, _ = asked(session)
+    session.leave((TOPIC, named[0]))
+    assert session.answered(0, 0)
+    assert named[0] not in asked(session)[0]
+
+
 def test_a_session_that_begins_anew_names_all_again(session: FollowerSession) -> None:
     asked(session)
     session.reset([(TOPIC, index) for index in range(3)])

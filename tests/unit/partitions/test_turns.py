@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.partitions.turns import TURN_BYTES_MAX, WRITING_TURNS_MAX
+from penstock.partitions.turns import TURN_BYTES_MAX, WRITING_TURNS_MAX, Turns
 from penstock.wire.records import read_records
 from support.batches import batch, heads
 from support.calls import RawTopic
@@ -78,9 +78,9 @@ async def answers(peer: Peer, count: int) -> list[Any]:
 
 
 def send_turn(peers: list[Peer], topic: RawTopic, number: int) -> None:
-    """As much as makes a turn, of the first two peers."""
+    """As much as makes a turn, of the first two peers, within one turn of the loop."""
     for sender, peer in enumerate(peers[:2]):
-        send(peer, topic, large(sender, number))
+        peer.deliver(produce_request(topic, batch([large(sender, number)]), 12), 12)
 
 
 async def acknowledged(peers: list[Peer]) -> None:
@@ -240,5 +240,60 @@ def test_a_node_that_stops_writes_what_is_staged(tmp_path: Path, writes: Writes)
             await rig.stop()
             assert log.log_end_offset >= 2
             assert not log.writes
+
+    run(test)
+
+
+class Started:
+    """A partition whose acknowledgement begins another request, for one that is being written."""
+
+    def __init__(self, turns: Turns, log: list[str], write: Any = None, then: Any = None) -> None:
+        self._turns, self._log, self._write, self._then = turns, log, write, then
+
+    def begin_write(self) -> Any:
+        return self._write
+
+    def write_staged(self) -> None:
+        self._log.append("small written")
+        if self._then is not None:
+            self._turns.begin(self)
+            self._turns.add(self._then, TURN_BYTES_MAX + 1)
+            self._turns.end()
+
+    def not_written(self, error: Any) -> None:
+        raise AssertionError(error)
+
+    def end_write(self, write: Any) -> None:
+        write.done.wait(5)
+        self._log.append("large ended" if write.done.is_set() else "never run")
+
+
+class Run:
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        self.done.set()
+
+
+@pytest.mark.uncompiled
+def test_nobody_is_told_before_the_worker_has_what_was_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.partitions.turns.WRITING_TURNS_MAX", 1)
+
+    async def test() -> None:
+        turns, log = Turns(), []
+        large = Started(turns, log, Run())
+        small = Started(turns, log, then=large)
+        for source in (1, 2):  # grouping from now on
+            turns.begin(source)
+            turns.end()
+        turns.begin(3)
+        turns.add(large, TURN_BYTES_MAX)
+        turns.add(small, 1)
+        turns.end()
+        await asyncio.get_running_loop().run_in_executor(None, turns._worker.shutdown)
+        assert log[:2] == ["small written", "large ended"]
 
     run(test)
