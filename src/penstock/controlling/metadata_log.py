@@ -191,11 +191,16 @@ class MetadataLog:
         self.log.delete_old_segments(self._clock.now_ms())
         return oldest
 
-    def installed(self, snapshot: Snapshot) -> None:
-        """`snapshot` has been fetched and is on disk: it takes the place of the log."""
+    def begin_installation(self, snapshot: Snapshot) -> FlushTask:
+        """`snapshot` has been fetched and is on disk: it takes the place of the log. Run what is
+        returned, in any thread, before `installed`.
+        """
         self._flush = None
         self.log.truncate_fully_and_start_at(snapshot.id.offset)
-        self.log.flush()
+        return self.log.flush_begin()
+
+    def installed(self, snapshot: Snapshot, flushed: FlushTask) -> None:
+        self.log.flush_done(flushed)
         self.snapshot = snapshot
         remove_older(self.dir, keep=1)
 

@@ -69,7 +69,9 @@ class SnapshotFetching:
         assert download is not None
         assert loaded is not None
         await self._driver.in_thread(download.finish)
-        self._driver.log.installed(loaded.snapshot)
+        flush = self._driver.log.begin_installation(loaded.snapshot)
+        await self._driver.in_thread(flush.run)
+        self._driver.log.installed(loaded.snapshot, flush)
         self._driver.metadata.take(loaded.snapshot, loaded.image)
         logger.info("the metadata was taken from a snapshot", extra={"offset": effect.id.offset})
 

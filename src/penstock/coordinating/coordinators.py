@@ -110,9 +110,9 @@ class ShardedCoordinator(ABC, Generic[S]):
     def _expire(self, shard: S, now_ms: int) -> Effects:
         """Have a shard drop what is old; called again while records follow from it."""
 
-    def _deed(self, index: int, deed: Any) -> None:
+    def _action(self, index: int, action: Any) -> None:
         """Do what the shard of a partition asks for."""
-        raise NotImplementedError(f"shard {index} of {self._topic_name} asks for {deed}")
+        raise NotImplementedError(f"shard {index} of {self._topic_name} asks for {action}")
 
     def _given_up(self, index: int) -> None:
         """The shard of a partition was thrown away, and what it asked for with it."""
@@ -221,7 +221,7 @@ class ShardedCoordinator(ABC, Generic[S]):
             self._env.clock,
             leader_epoch=leader_epoch,
             commit_timeout_s=self._commit_timeout_s,
-            on_deed=lambda deed: self._deed(index, deed),
+            on_action=lambda action: self._action(index, action),
             on_given_up=lambda: self._given_up(index),
         )
         self._drivers[index] = driver

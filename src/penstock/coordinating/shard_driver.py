@@ -3,7 +3,7 @@
 The way of a request: the pure shard answers it with effects at once; their records are staged in
 the partition as one batch; the answers wait until the high watermark has passed the batch, also
 those of requests that only read, since they may rest on records that are not committed yet; so do
-the deeds that the shard asks for. Timers are the loop's.
+the actions that the shard asks for. Timers are the loop's.
 
 Records of a producer's transaction, and the marker that ends it, are judged by the log's producer
 state before the shard hears of them: what the log would refuse (a fenced producer) is answered with
@@ -18,8 +18,8 @@ When a batch is not committed in time (too few replicas are in sync), those who 
 for them are told so and the shard stays: its records may yet be committed. While the partition is
 under its minimum of replicas in sync, requests that are sure to write are turned away at once.
 
-Invariants: no answer is given and no deed done before the records they rest on are committed; after
-a failure nothing of the shard before it is used. Owned by the event loop's thread.
+Invariants: no answer is given and no action done before the records they rest on are committed;
+after a failure nothing of the shard before it is used. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class _Waiting(NamedTuple):
 
 
 class _Batch:
-    """The answers and deeds that wait for one batch of records to be committed."""
+    """The answers and actions that wait for one batch of records to be committed."""
 
-    __slots__ = ("_driver", "deeds", "overdue_at", "replies")
+    __slots__ = ("_driver", "actions", "overdue_at", "replies")
     outlives_leadership = False
 
     def __init__(self, driver: ShardDriver[Any], overdue_at: float) -> None:
@@ -111,7 +111,7 @@ class _Batch:
         self.overdue_at = overdue_at
         self.replies: list[tuple[int, Any]] = []
         """Tokens and what their askers get."""
-        self.deeds: list[Action] = []
+        self.actions: list[Action] = []
 
     def waits(self) -> None:
         self._driver.watch_commits()
@@ -133,18 +133,18 @@ class ShardDriver(Generic[S]):
         *,
         leader_epoch: int,
         commit_timeout_s: float,
-        on_deed: Callable[[Any], None] | None = None,
+        on_action: Callable[[Any], None] | None = None,
         on_given_up: Callable[[], None] | None = None,
     ) -> None:
         """`partition` gives the partition as it is led now, or raises ApiError; `leader_epoch` is
-        the one that the shard belongs to. `on_deed` does what the shard asks for; `on_given_up` is
-        told when the shard is thrown away or closed: deeds that are still being done are not its
-        own any more.
+        the one that the shard belongs to. `on_action` does what the shard asks for; `on_given_up`
+        is called when the shard is thrown away or closed: actions that are still being done are not
+        its own any more.
         """
         self.leader_epoch = leader_epoch
         self._kind = kind
         self._commit_timeout_s = commit_timeout_s
-        self._on_deed = on_deed
+        self._on_action = on_action
         self._on_given_up = on_given_up
         self._find_partition = partition
         self._make_shard = make_shard
@@ -272,14 +272,14 @@ class ShardDriver(Generic[S]):
         if effects.replies or effects.actions:
             self._after_commit(effects.replies, effects.actions)
 
-    def _after_commit(self, replies: Sequence[tuple[int, Any]], deeds: list[Action]) -> None:
+    def _after_commit(self, replies: Sequence[tuple[int, Any]], actions: list[Action]) -> None:
         """Give and do this when everything that was staged up to now is committed."""
         if not self._uncommitted:
             self._give(replies)
-            self._do(deeds)
+            self._do(actions)
         else:
             self._uncommitted[-1].replies += replies
-            self._uncommitted[-1].deeds += deeds
+            self._uncommitted[-1].actions += actions
 
     def _give(self, replies: Sequence[tuple[int, Any]]) -> None:
         for token, response in replies:
@@ -287,10 +287,10 @@ class ShardDriver(Generic[S]):
             if waiting is not None and not waiting.answer.done():
                 waiting.answer.set_result(response)
 
-    def _do(self, deeds: list[Action]) -> None:
-        for deed in deeds:
-            assert self._on_deed is not None
-            self._on_deed(deed)
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            assert self._on_action is not None
+            self._on_action(action)
 
     # -- appending -----------------------------------------------------------------------------
 
@@ -312,7 +312,7 @@ class ShardDriver(Generic[S]):
         if self._uncommitted and self._uncommitted[0] is batch:  # else it was given up
             self._uncommitted.popleft()
             self._give(batch.replies)
-            self._do(batch.deeds)
+            self._do(batch.actions)
 
     def not_committed(self, batch: _Batch, why: str) -> None:
         """`batch` was not written, or will not be committed."""

@@ -144,16 +144,16 @@ class TransactionCoordinator(ShardedCoordinator[TransactionShard]):
 
     # -- markers -------------------------------------------------------------------------------
 
-    def _deed(self, index: int, deed: WriteMarkers) -> None:
-        self.markers.add(index, deed)
+    def _action(self, index: int, action: WriteMarkers) -> None:
+        self.markers.add(index, action)
 
     def _given_up(self, index: int) -> None:
         self.markers.forget(index)
 
-    def _markers_written(self, index: int, deed: WriteMarkers) -> None:
+    def _markers_written(self, index: int, action: WriteMarkers) -> None:
         self._drivers[index].event(
             lambda shard, now_ms: shard.markers_written(
-                deed.transactional_id, deed.producer_id, deed.producer_epoch, now_ms
+                action.transactional_id, action.producer_id, action.producer_epoch, now_ms
             )
         )
 

@@ -1,6 +1,6 @@
 """Writes the ends of transactions into their partitions: the markers that a coordinator orders.
 
-Duty: take `WriteMarkers` deeds of this node's transaction shards, find the leader of each
+Duty: take `WriteMarkers` actions of this node's transaction shards, find the leader of each
 partition, have the markers written there, and say when all partitions of a transaction have theirs.
 One WriteTxnMarkers request is in flight per node; what comes meanwhile, of all transactions, goes
 into the next one. Partitions led here take the same way without the network.
@@ -9,7 +9,7 @@ What an answer means is in `_OUTCOMES`. What could not be written is tried again
 grows from `RETRY_S` to `RETRY_S_MAX`, at the leader of that time; a change in the metadata ends the
 pause, and what is queued for or on its way to a leader of the past goes to the new one as well: the
 old one may hang. A partition without a leader waits for one; a partition or topic that is gone
-needs no marker. A shard that is given up takes its deeds with it: whoever leads its partition next
+needs no marker. A shard that is given up takes its actions with it: whoever leads its partition next
 finds the prepared transactions in the log and begins anew, and a marker written twice does no harm.
 
 Limits: `TRANSACTIONS_PER_REQUEST_MAX`. Owned by the event loop's thread.
@@ -68,12 +68,12 @@ _OUTCOMES: Final = {
 class _Ending:
     """One transaction whose markers are being written."""
 
-    __slots__ = ("deed", "ended", "over", "pause_s", "remaining", "retry", "shard", "waiting")
+    __slots__ = ("action", "ended", "over", "pause_s", "remaining", "retry", "shard", "waiting")
 
-    def __init__(self, shard: int, deed: WriteMarkers) -> None:
+    def __init__(self, shard: int, action: WriteMarkers) -> None:
         self.shard = shard
-        self.deed = deed
-        self.remaining = dict.fromkeys(deed.partitions)
+        self.action = action
+        self.remaining = dict.fromkeys(action.partitions)
         """The partitions that are not known to have their marker."""
         self.waiting: dict[TopicPartition, None] = {}
         """Those that wait for a leader or for the end of a pause."""
@@ -96,7 +96,7 @@ class TransactionMarkers:
         on_written: Callable[[int, WriteMarkers], None],
     ) -> None:
         """`write_here` writes markers to partitions of this node; `on_written` is told the shard
-        and the deed when every partition has its marker.
+        and the action when every partition has its marker.
         """
         self._node_id = node_id
         self._metadata = metadata
@@ -130,13 +130,13 @@ class TransactionMarkers:
     def is_ending(self, transactional_id: str) -> bool:
         return transactional_id in self._endings
 
-    def add(self, shard: int, deed: WriteMarkers) -> None:
+    def add(self, shard: int, action: WriteMarkers) -> None:
         """Begin to write the markers of a transaction of `shard`."""
-        former = self._endings.get(deed.transactional_id)
+        former = self._endings.get(action.transactional_id)
         if former is not None:
             self._drop(former)
-        ending = self._endings[deed.transactional_id] = _Ending(shard, deed)
-        self._route(ending, deed.partitions)
+        ending = self._endings[action.transactional_id] = _Ending(shard, action)
+        self._route(ending, action.partitions)
 
     def forget(self, shard: int) -> None:
         """The shard was given up: its transactions are not this node's any more."""
@@ -182,7 +182,7 @@ class TransactionMarkers:
                 self._queues.setdefault(leader, {}).setdefault(ending, {})[tp] = None
                 self._send_soon(leader)
         if not ending.remaining:
-            # Not at once: the shard may be in the middle of handing over its deeds.
+            # Not at once: the shard may be in the middle of handing over its actions.
             self._loop.call_soon(self._finish, ending)
 
     def _leader(self, tp: TopicPartition) -> int | None:
@@ -213,7 +213,7 @@ class TransactionMarkers:
     def _finish(self, ending: _Ending) -> None:
         if not ending.over:
             self._drop(ending)
-            self._on_written(ending.shard, ending.deed)
+            self._on_written(ending.shard, ending.action)
 
     def _drop(self, ending: _Ending) -> None:
         """Nothing more is sent for this transaction; an answer on its way is not looked at."""
@@ -224,7 +224,7 @@ class TransactionMarkers:
             ending.ended.set_result(None)
         for queue in self._queues.values():
             queue.pop(ending, None)
-        del self._endings[ending.deed.transactional_id]
+        del self._endings[ending.action.transactional_id]
 
     # -- sending -------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class TransactionMarkers:
 
     async def _send(self, node: int, batch: dict[_Ending, dict[TopicPartition, None]]) -> None:
         request = WriteTxnMarkersRequest(
-            markers=[_marker(ending.deed, partitions) for ending, partitions in batch.items()]
+            markers=[_marker(ending.action, partitions) for ending, partitions in batch.items()]
         )
         try:
             response = await self._call(node, request)
@@ -264,7 +264,7 @@ class TransactionMarkers:
             for partition in topic.partitions
         }
         for ending, partitions in batch.items():
-            producer_id = ending.deed.producer_id
+            producer_id = ending.action.producer_id
             missing = ErrorCode.UNKNOWN_SERVER_ERROR
             self._take_answer(
                 ending, {tp: _known(codes.get((producer_id, *tp), missing)) for tp in partitions}
@@ -289,12 +289,14 @@ class TransactionMarkers:
             if outcome is _Outcome.WRITTEN:
                 ending.remaining.pop(tp, None)
             elif outcome is _Outcome.AGAIN:
-                log.info("the marker of %r in %s: %s", ending.deed.transactional_id, tp, code.name)
+                log.info(
+                    "the marker of %r in %s: %s", ending.action.transactional_id, tp, code.name
+                )
                 again.append(tp)
             else:
                 log.warning(
                     "the end of transaction %r is given up: %s says %s",
-                    ending.deed.transactional_id,
+                    ending.action.transactional_id,
                     tp,
                     code.name,
                 )
@@ -314,18 +316,18 @@ def _known(code: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def _marker(deed: WriteMarkers, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
+def _marker(action: WriteMarkers, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
     topics: dict[str, list[int]] = {}
     for topic, index in partitions:
         topics.setdefault(topic, []).append(index)
     return WritableTxnMarker(
-        producer_id=deed.producer_id,
-        producer_epoch=deed.producer_epoch,
-        transaction_result=deed.commit,
+        producer_id=action.producer_id,
+        producer_epoch=action.producer_epoch,
+        transaction_result=action.commit,
         topics=[
             WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
             for name, indexes in topics.items()
         ],
-        coordinator_epoch=deed.coordinator_epoch,
-        transaction_version=deed.transaction_version,
+        coordinator_epoch=action.coordinator_epoch,
+        transaction_version=action.transaction_version,
     )

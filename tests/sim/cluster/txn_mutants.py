@@ -41,12 +41,12 @@ def torn_transactions() -> None:
     """The last of several partitions is told that the transaction was aborted."""
     from penstock.coordinating import transaction_markers
 
-    def marker(deed: Any, partitions: Any) -> Any:
+    def marker(action: Any, partitions: Any) -> Any:
         partitions = list(partitions)
-        data = [tp for tp in deed.partitions if not tp.topic.startswith("__")]
+        data = [tp for tp in action.partitions if not tp.topic.startswith("__")]
         if len(data) > 1 and data[-1] in partitions:
-            deed = deed._replace(commit=False)
-        return original(deed, partitions)
+            action = action._replace(commit=False)
+        return original(action, partitions)
 
     original = transaction_markers._marker
     transaction_markers._marker = marker
@@ -120,11 +120,11 @@ def commits_become_aborts() -> None:
     """The coordinator says commit and tells the partitions to abort."""
     from penstock.coordinating import transaction_markers
 
-    def marker(deed: Any, partitions: Any) -> Any:
+    def marker(action: Any, partitions: Any) -> Any:
         partitions = list(partitions)
         if not any(tp.topic.startswith("__") for tp in partitions):
-            deed = deed._replace(commit=False)
-        return original(deed, partitions)
+            action = action._replace(commit=False)
+        return original(action, partitions)
 
     original = transaction_markers._marker
     transaction_markers._marker = marker
