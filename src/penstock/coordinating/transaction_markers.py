@@ -9,8 +9,9 @@ What an answer means is in `_OUTCOMES`. What could not be written is tried again
 grows from `RETRY_S` to `RETRY_S_MAX`, at the leader of that time; a change in the metadata ends the
 pause, and what is queued for or on its way to a leader of the past goes to the new one as well: the
 old one may hang. A partition without a leader waits for one; a partition or topic that is gone
-needs no marker. A shard that is given up takes its actions with it: whoever leads its partition next
-finds the prepared transactions in the log and begins anew, and a marker written twice does no harm.
+needs no marker. A shard that is given up takes its actions with it: the next leader of its
+partition finds the prepared transactions in the log and begins anew, and a marker written twice
+does no harm.
 
 Limits: `TRANSACTIONS_PER_REQUEST_MAX`. Owned by the event loop's thread.
 """
