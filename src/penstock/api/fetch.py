@@ -7,12 +7,14 @@ how far the follower is. Consumers are told of a replica in their rack (v11+) an
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from penstock.api.quorum import fetch_metadata, is_of_metadata
 from penstock.api.registry import ANONYMOUS, raw_handler
 from penstock.base.errors import ApiError
 from penstock.base.ids import TopicKey
+from penstock.base.results import LeaderEndpoint, Records
 from penstock.net.connection import Exchange
 from penstock.serving.look import READ_COMMITTED, ReadParams
 from penstock.serving.read import ReadRequest, ReadResult
@@ -25,6 +27,8 @@ from penstock.wire.fetch_codec import (
     encode_fetch_response,
 )
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
+
+log = logging.getLogger("penstock.api")
 
 TOPIC_ID_FROM = 13
 REPLICA_STATE_FROM = 15
@@ -77,20 +81,24 @@ def fetch(services: Services, exchange: Exchange, frame: memoryview, position: i
 
 def _answer(services: Services, exchange: Exchange, result: ReadResult) -> None:
     exchange.local_done_ns = result.waits_since_ns
-    for code in result.error_codes:
-        services.count_error(exchange.api_key, code)
-    leaders = result.leaders
-    exchange.finish(
-        encode_fetch_response(
-            exchange.correlation_id,
-            exchange.version,
-            0,
-            result.session_id,
-            result.topics,
-            services.cluster.endpoints(ANONYMOUS, leaders, exchange.connection.listener)
-            if leaders
-            else (),
-        )
+    try:
+        for code in result.error_codes:
+            services.count_error(exchange.api_key, code)
+        exchange.finish(_encoded(services, exchange, result))
+    except Exception:
+        # One answer that cannot be given must not cost others that wait for the same partition
+        # theirs.
+        log.exception("a Fetch request could not be answered")
+        exchange.connection.abort()
+
+
+def _encoded(services: Services, exchange: Exchange, result: ReadResult) -> list[Records]:
+    endpoints: list[LeaderEndpoint] = []
+    if result.leaders:
+        listener = exchange.connection.listener
+        endpoints = services.cluster.endpoints(ANONYMOUS, result.leaders, listener)
+    return encode_fetch_response(
+        exchange.correlation_id, exchange.version, 0, result.session_id, result.topics, endpoints
     )
 
 

@@ -152,11 +152,15 @@ class ReadInFlight(ReadResult):
 
     def end_of_wait(self) -> None:
         if self._timer is not None:
-            self.cancel()
+            self._unpark()
             self._service.finish_wait(self)
 
     def cancel(self) -> None:
-        """Nobody wants the result any more, or it is being made."""
+        """Nobody wants the result any more."""
+        self._done = None  # no request may lie in a cycle
+        self._unpark()
+
+    def _unpark(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -180,7 +184,7 @@ class ReadInFlight(ReadResult):
         return any(look.slice is not None and not look.slice.fresh for look in looks)
 
     def finish(self) -> None:
-        done, self._done = self._done, None  # no request may lie in a cycle
+        done, self._done = self._done, None
         if done is not None:
             done(self)
 
