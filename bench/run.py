@@ -1,4 +1,4 @@
-"""Measures what docs/performance.md states of one node by itself: `make bench`.
+"""Measures what docs/performance-tables.md states of one node by itself: `make bench`.
 
 Each case is a `penstock bench` command that starts its own node on core 0 and loads it from
 core 1. It is repeated; the table shows median and range. Results go to

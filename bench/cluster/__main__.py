@@ -1,4 +1,4 @@
-"""`make bench-cluster`: measures what docs/performance.md states of a cluster.
+"""`make bench-cluster`: measures what docs/performance-tables.md states of a cluster.
 
 Each part starts three nodes on 127.0.0.1, as a user does, and takes them down again. Results go to
 build/bench/cluster.md and cluster.json. Three nodes and the load share the machine's cores: run it

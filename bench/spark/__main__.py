@@ -1,4 +1,4 @@
-"""`make bench-spark`: measures what docs/performance.md states of pipelines on Spark.
+"""`make bench-spark`: measures what docs/performance-tables.md states of pipelines on Spark.
 
 One node, and one Spark with two threads, share the machine's cores: run it on a machine that does
 nothing else. Results go to build/bench/spark.md and spark.json. Where the jars of Spark's own Kafka
