@@ -159,6 +159,8 @@ class ReadInFlight(ReadResult):
         """Nobody wants the result any more."""
         self._done = None  # no request may lie in a cycle
         self._unpark()
+        if not self.context.session.id:
+            self.context.session.close()
 
     def _unpark(self) -> None:
         if self._timer is not None:

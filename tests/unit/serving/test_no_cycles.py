@@ -18,7 +18,7 @@ from support import calls
 from support.batches import batch
 from support.calls import RawTopic
 from unit.net.served import run
-from unit.serving.rig import Peer, produce_request, running
+from unit.serving.rig import Peer, produce_request, running, until, waiting_reads
 
 REQUESTS = 20
 LONG_MS = 60_000
@@ -90,5 +90,23 @@ def test_fetches_that_wait(tmp_path: Path, in_session: bool) -> None:
                     assert partition.log.log_end_offset == offset
                     await tail_read(reader, writer, topic, offset, **how)
             assert found == {}
+
+    run(check)
+
+
+def test_fetches_whose_client_goes(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with running(tmp_path) as rig:
+            topic = await rig.topic()
+            await (await rig.peer()).produce(topic)
+            request = calls.fetch_request([(topic, {0: 1})], 16, max_wait_ms=LONG_MS, min_bytes=1)
+            with left_behind() as found:
+                for _ in range(REQUESTS):
+                    peer = await rig.peer()
+                    peer.deliver(request, 16)
+                    await until(lambda: waiting_reads(rig.partition(topic)))
+                    peer.close()
+                    await until(lambda: not waiting_reads(rig.partition(topic)))
+            assert found["ReadInFlight"] == found["FetchSession"] == 0
 
     run(check)
