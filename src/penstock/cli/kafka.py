@@ -70,7 +70,7 @@ _ADVICE = {
     "TOPIC_EXCEPTION": "choose another name",
     "INVALID_PARTITIONS": "give a larger number of partitions",
     "INVALID_REPLICATION_FACTOR": "give -r no more than there are brokers",
-    "INVALID_CONFIG": "correct it with --config KEY=VALUE",
+    "INVALID_CONFIG": "correct it with -c KEY=VALUE",
     "UNKNOWN_TOPIC_OR_PART": "see `penstock topic list`",
     "POLICY_VIOLATION": "the broker's policy forbids it",
     "TOPIC_AUTHORIZATION_FAILED": "ask for access to the topic",

@@ -122,7 +122,7 @@ def test_alter_refuses_what_makes_no_sense(run: Run, topic: Topics) -> None:
     nothing = run("topic", "alter", name)
     assert (nothing.code, nothing.sentence) == (
         2,
-        "nothing to change: give --config KEY=VALUE or --unset KEY",
+        "nothing to change: give -c KEY=VALUE or --unset KEY",
     )
     both = run("topic", "alter", name, "-c", "retention.ms=1", "--unset", "retention.ms")
     assert "both set and unset" in both.sentence

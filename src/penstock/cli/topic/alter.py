@@ -37,7 +37,7 @@ def alter(
     configs = parse_pairs(config or (), "topic setting")
     removed = list(dict.fromkeys(unset or ()))
     if not configs and not removed:
-        raise usage_error("nothing to change: give --config KEY=VALUE or --unset KEY")
+        raise usage_error("nothing to change: give -c KEY=VALUE or --unset KEY")
     if both := configs.keys() & set(removed):
         raise usage_error(f"setting {min(both)!r} is both set and unset: keep one of them")
     cluster = Cluster(access)
