@@ -2,6 +2,7 @@
 
 Version 3 names the broker epoch of every member, so that nobody who was restarted meanwhile gets
 in. NEW_LEADER_ELECTED says that the change was made and took the leadership away.
+Unlike Kafka, a leader may leave itself out: it gives its leadership up to one of the others.
 """
 
 from __future__ import annotations
