@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock.base.errors import StorageError
 from penstock.base.ids import Uuid
 from penstock.controlling.metadata_log import MetadataLog
 from penstock.controlling.metadata_snapshots import Snapshot
@@ -94,12 +95,18 @@ class CommittedMetadata:
     def _apply_slice(self) -> None:
         delta = MetadataDelta()
         room = SLICE_BYTES
-        while room > 0 and self.applied_offset < self._target:
-            decided = self.decided.pop(self.applied_offset, None)
-            if decided is not None:
-                room -= self._apply_decided(decided, delta)
-            else:
-                room -= self._apply_stored(room, delta)
+        try:
+            while room > 0 and self.applied_offset < self._target:
+                decided = self.decided.pop(self.applied_offset, None)
+                if decided is not None:
+                    room -= self._apply_decided(decided, delta)
+                else:
+                    room -= self._apply_stored(room, delta)
+        except StorageError:
+            raise  # the log could not be read: whoever drives the quorum deals with it
+        except Exception as e:
+            self._fail(e)
+            return
         self._tell(delta)
 
     def _tell(self, delta: MetadataDelta) -> None:

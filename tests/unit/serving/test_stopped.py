@@ -218,6 +218,29 @@ def test_metadata_that_cannot_be_followed_ends_the_node(
     run(test)
 
 
+def test_records_that_cannot_be_applied_end_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            before, peer = await rig.topic("before"), await rig.peer()
+
+            def broken(*_: Any) -> None:
+                raise InvariantBroken("no such record")
+
+            committed = rig.broker.quorum.metadata
+            monkeypatch.setattr(committed, "_apply_decided", broken)
+            with pytest.raises((AssertionError, TimeoutError, Closed)):
+                async with asyncio.timeout(0.3):
+                    await rig.topic()
+            assert rig.node.failed is not None
+            assert "no such record" in await asyncio.wait_for(rig.node.failed, 5)
+            with pytest.raises(Closed):
+                await peer.produce(before)
+
+    run(test)
+
+
 def test_a_node_that_has_failed_exits_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
