@@ -29,7 +29,7 @@ BENCH := PYTHONPATH=$(COMPILED) $(BIN)/python
 # Pytest with second chances, which are counted from when make started.
 STARTED := $(shell date +%s)
 SUITE = $(BIN)/python -m tools.suite --since $(STARTED) -n $(JOBS) --durations=25
-TESTED_COMPILED := $(addprefix tests/unit/,api controlling coordinating hot_codecs log partitions records replica serving) \
+TESTED_COMPILED := $(addprefix tests/unit/,api controlling coordinating hot_codecs log net observe partitions records replica serving) \
 	tests/sim/cluster/test_cluster.py \
 	$(addprefix tests/interop/test_,confluent.py raw_fetch.py raw_produce.py cluster_failover.py transactions_basic.py)
 # What differs in the compiled package is the node, not its clients: of the fail-overs by four clients one is enough.

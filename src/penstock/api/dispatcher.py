@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.api.frames import UNKNOWN_VERSION, BadHeader, client_id, encode_response, read_header
 from penstock.api.registry import Api, Request
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.api")
 
-WHILE_FORMING = frozenset({ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.VOTE})
+WHILE_FORMING: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.VOTE})
 """What a node serves that looks for its cluster."""
 WHILE_STARTING = WHILE_FORMING | frozenset(
     {
@@ -50,7 +50,7 @@ WHILE_STARTING = WHILE_FORMING | frozenset(
     }
 )
 """What a node serves while it starts: the quorum and the controller cannot wait for it."""
-EVERYTHING = frozenset(ApiKey)
+EVERYTHING: Final = frozenset(ApiKey)
 NOTHING: frozenset[ApiKey] = frozenset()
 """What a node serves that has failed: it hangs up on everybody."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import Final
 
 from penstock.api.quorum import fetch_metadata, is_of_metadata
 from penstock.api.registry import ANONYMOUS, raw_handler
@@ -30,8 +31,8 @@ from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
 log = logging.getLogger("penstock.api")
 
-TOPIC_ID_FROM = 13
-REPLICA_STATE_FROM = 15
+TOPIC_ID_FROM: Final = 13
+REPLICA_STATE_FROM: Final = 15
 
 
 @raw_handler(FetchRequest, FetchResponse)

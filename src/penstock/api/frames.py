@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.api.registry import APIS, Api
 from penstock.wire.apis import ApiKey
@@ -11,9 +11,9 @@ from penstock.wire.decoders import skip_tags
 from penstock.wire.errors import WireError
 from penstock.wire.schema import Message
 
-_HEADER = struct.Struct(">hhih")
-_RESPONSE = struct.Struct(">ii")
-LENGTH_BYTES = 4
+_HEADER: Final = struct.Struct(">hhih")
+_RESPONSE: Final = struct.Struct(">ii")
+LENGTH_BYTES: Final = 4
 UNKNOWN_VERSION = -1
 
 
@@ -45,7 +45,8 @@ def read_header(frame: memoryview) -> Header:
                 raise BadHeader(f"{api.key.name} has no version {version} here")
             version, flexible = UNKNOWN_VERSION, False
         if flexible:
-            position = skip_tags(frame, position, len(frame))
+            # As good as always there are none.
+            position = skip_tags(frame, position, len(frame)) if frame[position] else position + 1
     except (struct.error, IndexError, ValueError) as e:
         raise BadHeader(f"a request header that cannot be read: {e}") from e
     return api, version, correlation_id, position

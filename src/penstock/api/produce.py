@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import Final
 
 from penstock.api.registry import ANONYMOUS, raw_handler
 from penstock.net.connection import Exchange
@@ -22,10 +23,10 @@ from penstock.wire.produce_codec import decode_produce_request, encode_produce_r
 
 log = logging.getLogger("penstock.api")
 
-ZSTD_FROM = 7
-ABORTABLE_FROM = 11
+ZSTD_FROM: Final = 7
+ABORTABLE_FROM: Final = 11
 """The first version that knows TRANSACTION_ABORTABLE."""
-ADDS_FROM = 12
+ADDS_FROM: Final = 12
 """The first version that puts its partitions into the transaction (KIP-890)."""
 
 

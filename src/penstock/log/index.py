@@ -24,15 +24,15 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from struct import Struct
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from penstock.base.errors import CorruptRecord, invariant
 from penstock.base.ids import NO_TIMESTAMP
 from penstock.log.files import unlink_if_exists, write_all
 from penstock.log.limits import INDEX_CACHE_BYTES_MAX
 
-_TIME_ENTRY = Struct(">qI")
-_ABORTED_TXN = Struct(">hqqqq")
+_TIME_ENTRY: Final = Struct(">qI")
+_ABORTED_TXN: Final = Struct(">hqqqq")
 
 
 class IndexCache:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE, PRODUCER_EPOCH_MAX
@@ -42,8 +42,8 @@ from penstock.wire.records import (
 
 logger = logging.getLogger("penstock.log")
 
-BATCHES_TO_RETAIN = 5
-TRANSACTIONS_V2 = 2
+BATCHES_TO_RETAIN: Final = 5
+TRANSACTIONS_V2: Final = 2
 """From this transaction version on every transaction ends with an epoch of its own (KIP-890)."""
 
 

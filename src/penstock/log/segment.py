@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import CorruptRecord, invariant
 from penstock.base.ids import NO_TIMESTAMP
@@ -42,8 +42,8 @@ SWAP_SUFFIX = ".swap"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 # What the search for an offset needs of a header: base offset, length, magic, last offset delta.
-_SEARCH = Struct(">qi4xb6xi")
-_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
+_SEARCH: Final = Struct(">qi4xb6xi")
+_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 
 StagedBatch: TypeAlias = tuple[int, int, int]
 """What the indexes need to know of a batch: last offset, size, largest timestamp. A plain tuple,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from struct import Struct
+from typing import Final
 
 from crc32c import crc32c
 
@@ -23,10 +24,10 @@ from penstock.log.recent_checks import Checked
 from penstock.wire.records import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 # Length, magic and CRC of a batch; the rest of the header is the reader's business.
-_CHECK = Struct(">8xi4xbI")
-_LAST_OFFSET = Struct(">q15xi")  # base offset and last offset delta
-_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
-_PROBE = bytearray(1)
+_CHECK: Final = Struct(">8xi4xbI")
+_LAST_OFFSET: Final = Struct(">q15xi")  # base offset and last offset delta
+_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
+_PROBE: Final = bytearray(1)
 
 
 class LogSlice:

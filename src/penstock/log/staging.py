@@ -8,7 +8,7 @@ trace here or in the producers' state. Payloads are not copied: a batch becomes 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
 from penstock.base.ids import NO_TIMESTAMP
@@ -18,10 +18,10 @@ from penstock.log.segment import StagedBatch
 from penstock.log.verification import VerificationGuard
 from penstock.wire.records import LOG_OVERHEAD, TIMESTAMP_TYPE_FLAG, BatchHeader, check_batches
 
-_PREFIX = Struct(">qii")
-_PREFIX_SIZE = _PREFIX.size
-_COPY_BYTES_MAX = 2_048  # below this a copy of `bytes` costs less than a view of them
-_new_tuple = tuple.__new__  # cheaper than a named tuple's own constructor
+_PREFIX: Final = Struct(">qii")
+_PREFIX_SIZE: Final = _PREFIX.size
+_COPY_BYTES_MAX: Final = 2_048  # below this a copy of `bytes` costs less than a view of them
+_new_tuple: Final = tuple.__new__  # cheaper than a named tuple's own constructor
 
 
 class Batch(NamedTuple):

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic_ns
+from typing import Final
 
-ANSWERS_PER_TURN_MAX = 2
+ANSWERS_PER_TURN_MAX: Final = 2
 """One acknowledgement to a producer, and its message to a waiting consumer."""
-CREDIT_MAX = 16
-IN_VAIN_COSTS = 4
+CREDIT_MAX: Final = 16
+IN_VAIN_COSTS: Final = 4
 """A poll that finds a request earns one credit, so four of five polls must succeed."""
-TRIED_AGAIN_AFTER = 16
+TRIED_AGAIN_AFTER: Final = 16
 
 
 class BusyPoll:

@@ -30,7 +30,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from penstock.net.answer_stream import (
     WRITE_BUFFER_HIGH_BYTES,
@@ -40,42 +40,37 @@ from penstock.net.answer_stream import (
 )
 from penstock.net.large_frames import LARGE_FRAME_BYTES, LargeFrames
 from penstock.net.turn import TURN_NS_MAX
+from penstock.observe.requests import RequestTimes
 
 if TYPE_CHECKING:
     from penstock.net.server import Server
 
 Answer: TypeAlias = bytes | list[Part]
 
-WAITING_REQUESTS_MAX = 64
-UNANSWERED_PRODUCES_MAX = 64
-WAITING_BYTES_MAX = 16 * 1024 * 1024
-LARGE_FRAMES_PER_TURN = 4
+WAITING_REQUESTS_MAX: Final = 64
+UNANSWERED_PRODUCES_MAX: Final = 64
+WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
+LARGE_FRAMES_PER_TURN: Final = 4
 """Fewer cost throughput, more cost others time."""
 
 log = logging.getLogger("penstock.net")
 
-_LENGTH = struct.Struct(">i")
-_LENGTH_SIZE = 4
-_REQUEST_MIN_BYTES = 8  # api key, version, correlation id
-_PRODUCE_KEY = b"\x00\x00"
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_SIZE: Final = 4
+_REQUEST_MIN_BYTES: Final = 8  # api key, version, correlation id
+_PRODUCE_KEY: Final = memoryview(b"\x00\x00")
 
 
-class Exchange:
+class Exchange(RequestTimes):
     """A request that has started, and the place of its answer in the connection's order."""
 
     __slots__ = (
         "answer",
-        "api_key",
         "connection",
         "correlation_id",
         "done",
-        "local_done_ns",
         "on_abandoned",
         "on_followed",
-        "ready_ns",
-        "received_ns",
-        "sent_ns",
-        "started_ns",
         "version",
     )
 
@@ -87,15 +82,10 @@ class Exchange:
         correlation_id: int,
         received_ns: int,
     ) -> None:
+        super().__init__(api_key, received_ns, monotonic_ns())
         self.connection = connection
-        self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
-        self.received_ns = received_ns
-        self.started_ns = monotonic_ns()
-        self.local_done_ns = 0  # stays so when the answer is ready at once
-        self.ready_ns = 0
-        self.sent_ns = 0
         self.on_abandoned: Callable[[], None] | None = None
         """Called when the connection ends before the answer is there."""
         self.on_followed: Callable[[], None] | None = None
@@ -121,7 +111,11 @@ class Exchange:
             connection.drain()
 
 
-class Connection(asyncio.Protocol):
+class Connection:
+    """An `asyncio.Protocol` by its methods. It does not inherit from it: mypyc compiles no class of
+    a base that is not compiled.
+    """
+
     __slots__ = (
         "_chunks",
         "_have",
@@ -226,6 +220,9 @@ class Connection(asyncio.Protocol):
             data = b"".join(self._chunks)
             self._drop_arriving()
         self._cut_frames(data, received_ns, received_ns)
+
+    def eof_received(self) -> None:
+        """The peer sends no more: the transport closes."""
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -355,7 +352,7 @@ class Connection(asyncio.Protocol):
         self._regulate_reading()
 
     def large_frames_ended(self, rest: bytes) -> None:
-        self._switch_protocol(self)
+        self._switch_protocol(cast("asyncio.Protocol", self))
         self.data_received(rest)
 
     def _switch_protocol(self, protocol: asyncio.BaseProtocol) -> None:

@@ -17,7 +17,7 @@ from collections import Counter as Tally
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from penstock.net.busy_poll import BusyPoll
 from penstock.net.connection import Connection, Exchange
@@ -78,7 +78,9 @@ class Server:
         """Serve the bound address."""
         assert self._socket is not None
         self._server = await self.loop.create_server(
-            lambda: Connection(self), sock=self._socket, backlog=self._limits.listen_backlog
+            lambda: cast("asyncio.Protocol", Connection(self)),
+            sock=self._socket,
+            backlog=self._limits.listen_backlog,
         )
         self._sweep()
 

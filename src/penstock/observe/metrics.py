@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from penstock.base.errors import invariant
 
@@ -75,16 +75,17 @@ class Gauge:
         return [Sample(name, labels, self.value if self._read is None else self._read())]
 
 
+FIRST_BITS: Final = 14
+LAST_BITS: Final = 34
+_BOUNDS: Final = [repr((1 << bits) / 1e9) for bits in range(FIRST_BITS, LAST_BITS + 1)]
+
+
 class Histogram:
     """Durations in buckets that double, from 2^14 ns (16 µs) to 2^34 ns (17 s).
 
     The bucket of a duration is the bit length of its nanoseconds: no search, no comparison. A
     duration of exactly 2^n ns counts one bucket higher than Prometheus' "less or equal" asks for.
     """
-
-    FIRST_BITS = 14
-    LAST_BITS = 34
-    BOUNDS = tuple(repr((1 << bits) / 1e9) for bits in range(FIRST_BITS, LAST_BITS + 1))
 
     __slots__ = ("counts", "sum_ns")
 
@@ -105,9 +106,9 @@ class Histogram:
 
     def samples(self, name: str, labels: dict[str, str]) -> list[Sample]:
         bucket = name + "_bucket"
-        total = sum(self.counts[: self.FIRST_BITS])
+        total = sum(self.counts[:FIRST_BITS])
         out = []
-        for bound, count in zip(self.BOUNDS, self.counts[self.FIRST_BITS :], strict=False):
+        for bound, count in zip(_BOUNDS, self.counts[FIRST_BITS:], strict=False):
             total += count
             out.append(Sample(bucket, {**labels, "le": bound}, total))
         count = self.count

@@ -30,24 +30,21 @@ _TOPIC_COUNTERS = {
 
 
 class TopicCounters:
-    """The plain numbers of one topic; the hot path adds to them."""
+    """The plain numbers of one topic, named as in `_TOPIC_COUNTERS`; the hot path adds to them."""
 
     __slots__ = tuple(_TOPIC_COUNTERS)
 
-    messages_in: int
-    bytes_in: int
-    bytes_out: int
-    replication_bytes_in: int
-    replication_bytes_out: int
-    bytes_rejected: int
-    produce_requests: int
-    fetch_requests: int
-    failed_produce_requests: int
-    failed_fetch_requests: int
-
     def __init__(self) -> None:
-        for name in _TOPIC_COUNTERS:
-            setattr(self, name, 0)
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+        self.bytes_rejected = 0
+        self.produce_requests = 0
+        self.fetch_requests = 0
+        self.failed_produce_requests = 0
+        self.failed_fetch_requests = 0
 
 
 class TopicMetrics:

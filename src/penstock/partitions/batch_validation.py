@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
 from penstock.base.limits import PRODUCED_BATCH_UNPACKED_BYTES_MAX
@@ -38,25 +38,25 @@ from penstock.wire.records import (
     rewrite_header,
 )
 
-RECORDS_WALKED_MAX = 16
+RECORDS_WALKED_MAX: Final = 16
 """Uncompressed batches of up to this many records have their record lengths walked always."""
 
-UNPACKED_ON_LOOP_BYTES_MAX = 16 * 1024
-RECORDS_ON_LOOP_MAX = 512
+UNPACKED_ON_LOOP_BYTES_MAX: Final = 16 * 1024
+RECORDS_ON_LOOP_MAX: Final = 512
 """A batch of more bytes, packed or unpacked, or of more records is looked into beside the loop."""
-REPACKED_ON_LOOP_BYTES_MAX = 4 * 1024
+REPACKED_ON_LOOP_BYTES_MAX: Final = 4 * 1024
 """The same for a batch that is packed again by another codec, which takes ten times as long."""
-WALK_SECONDS_MAX = 1e-3
-PAUSE_SECONDS = 50e-6
+WALK_SECONDS_MAX: Final = 1e-3
+PAUSE_SECONDS: Final = 50e-6
 """How long a walk beside the loop keeps the interpreter, and then stands back for the loop."""
 
-_MAGIC_POSITION = 16
-_LOG_APPEND_TIME = 0x08
-_COMPRESSION_MASK = 0x07
-_NEVER = (1 << 63) - 1
+_MAGIC_POSITION: Final = 16
+_LOG_APPEND_TIME: Final = 0x08
+_COMPRESSION_MASK: Final = 0x07
+_NEVER: Final = (1 << 63) - 1
 _NO_TIMESTAMP = -1
-_ZSTD = int(Compression.ZSTD)
-_new_tuple = tuple.__new__  # cheaper than a named tuple's own constructor
+_ZSTD: Final = int(Compression.ZSTD)
+_new_tuple: Final = tuple.__new__  # cheaper than a named tuple's own constructor
 
 Pause: TypeAlias = Callable[[], None]
 

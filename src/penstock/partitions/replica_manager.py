@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock.base.errors import (
     ApiError,
@@ -41,7 +41,7 @@ from penstock.replica.leader import IsrChange
 
 log = logging.getLogger("penstock.partitions")
 
-LOOKS_PER_STEP = 256
+LOOKS_PER_STEP: Final = 256
 """Replicas that a step of `look_around` looks at: about a millisecond."""
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.base.errors import StorageError
 from penstock.log.background_write import BackgroundWrite
@@ -32,7 +32,7 @@ little: the two threads wait for each other, and for Python's lock, too often.
 """
 WRITING_TURNS_MAX = 3
 """When so many are being written the loop waits for the disk, and all producers wait with it."""
-_GROUPING_OFF_AFTER = 32
+_GROUPING_OFF_AFTER: Final = 32
 
 
 class Staging(Protocol):

@@ -80,6 +80,8 @@ class AppendWaiters:
         """Tell those whose offsets have been reached; the first that must wait on holds up the
         rest.
         """
+        if not self._waiting and not self._undecided:
+            return  # most often: what acks=1 asks for holds as soon as it is written
         for waiting in (self._waiting, self._undecided):
             while waiting and acknowledges(waiting[0][0], waiting[0][1]):
                 waiting.popleft()[2].appended()

@@ -12,13 +12,13 @@ uncleanly; `Truncate.loses_committed` is set then, and the driver logs it. Pure.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.base.errors import ErrorCode
 
 NO_EPOCH = -1
 NO_OFFSET = -1
-FIRST_BACKOFF_MS = 10
+FIRST_BACKOFF_MS: Final = 10
 """The first pause after an error; each further one is twice as long, up to the setting. When
 leadership moves, the follower may learn of it a moment before the leader does.
 """

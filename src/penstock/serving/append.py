@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from penstock.base.clock import Clock
 from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
@@ -42,9 +42,9 @@ __all__ = ["AppendRequest", "AppendResult", "AppendService", "Source", "Supporte
 
 log = logging.getLogger("penstock.serving")
 
-_ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
+_ACKS: Final = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 # With these, if it is the log that refuses a batch, Kafka says where the log begins.
-_REFUSED_BY_LOG = frozenset(
+_REFUSED_BY_LOG: Final = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_RECORD,
@@ -54,11 +54,11 @@ _REFUSED_BY_LOG = frozenset(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
-ERROR_MESSAGE_CHARS_MAX = 1_000
-UNPACKERS = 2
+ERROR_MESSAGE_CHARS_MAX: Final = 1_000
+UNPACKERS: Final = 2
 
-_NO_ANSWER = PartitionAnswer(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
-_NOT_UNPACKED = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be unpacked")
+_NO_ANSWER: Final = PartitionAnswer(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
+_NOT_UNPACKED: Final = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be unpacked")
 
 TopicRecords: TypeAlias = list[tuple[TopicKey, list[tuple[int, memoryview | None]]]]
 

@@ -25,10 +25,10 @@ from penstock.partitions.replication_quota import ReplicationQuota
 from penstock.replica.divergence import divergence
 from penstock.serving.read_session import CONSUMER, FetchPartition, ReadContext
 
-READ_COMMITTED = 1
+READ_COMMITTED: Final = 1
 NO_REPLICA = -1
 NOTHING_REFUSED: Final[Mapping[FetchPartition, ApiError]] = {}
-FOLLOWER_ANSWER_BYTES_MAX = 1024 * 1024
+FOLLOWER_ANSWER_BYTES_MAX: Final = 1024 * 1024
 """A follower that catches up gets no more at a time, so that others need not wait for it long."""
 
 

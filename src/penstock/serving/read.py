@@ -27,7 +27,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.errors import (
     ApiError,
@@ -50,8 +50,8 @@ from penstock.serving.read_session import FetchPartition, FetchSession, ReadCont
 
 log = logging.getLogger("penstock.serving")
 
-COLD_READERS = 2
-FOLLOWER_READ_BYTES_MAX = 256 * 1024
+COLD_READERS: Final = 2
+FOLLOWER_READ_BYTES_MAX: Final = 256 * 1024
 """More than this a follower's request does not read on the event loop."""
 
 

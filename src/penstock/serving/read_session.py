@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import TopicKey
@@ -28,11 +28,11 @@ from penstock.base.results import PartitionData
 from penstock.partitions.partition import Partition
 from penstock.partitions.waiting import COMMITTED
 
-NO_SESSION_ID = 0
-INITIAL_EPOCH = 0
+NO_SESSION_ID: Final = 0
+INITIAL_EPOCH: Final = 0
 FINAL_EPOCH = -1
-EVICTION_IDLE_MS_MIN = 120_000
-EPOCH_MAX = 2**31 - 1
+EVICTION_IDLE_MS_MIN: Final = 120_000
+EPOCH_MAX: Final = 2**31 - 1
 CONSUMER = -1
 """The replica id of who is no replica."""
 

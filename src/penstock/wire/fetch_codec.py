@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.base.ids import TopicKey
 from penstock.base.results import LeaderEndpoint, PartitionData, Records, TopicData
 from penstock.wire.varint import unsigned_varint
 
-FLEXIBLE_FROM = 12
-SESSIONS_FROM = 7
-LOG_START_FROM = 5
-PREFERRED_REPLICA_FROM = 11
-ENDPOINTS_FROM = 16
+FLEXIBLE_FROM: Final = 12
+SESSIONS_FROM: Final = 7
+LOG_START_FROM: Final = 5
+PREFERRED_REPLICA_FROM: Final = 11
+ENDPOINTS_FROM: Final = 16
 
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_FRAME = struct.Struct(">ii")
-_PARTITION_V4 = struct.Struct(">ihqq")
-_PARTITION_V5 = struct.Struct(">ihqqq")
-_ABORTED = struct.Struct(">qq")
-_SESSION = struct.Struct(">ihi")
-_EPOCH_END = struct.Struct(">iq")
-_LEADER = struct.Struct(">ii")
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_FRAME: Final = struct.Struct(">ii")
+_PARTITION_V4: Final = struct.Struct(">ihqq")
+_PARTITION_V5: Final = struct.Struct(">ihqqq")
+_ABORTED: Final = struct.Struct(">qq")
+_SESSION: Final = struct.Struct(">ihi")
+_EPOCH_END: Final = struct.Struct(">iq")
+_LEADER: Final = struct.Struct(">ii")
 
 
 def encode_fetch_response(

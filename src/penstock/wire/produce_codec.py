@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.base.ids import ZERO_UUID, TopicKey
 from penstock.base.limits import ARRAY_ELEMENTS_MAX
@@ -27,9 +27,9 @@ from penstock.wire.messages.produce import (
 )
 from penstock.wire.varint import read_unsigned_varint, unsigned_varint
 
-FLEXIBLE_FROM = 9
-LEADER_FROM = 10
-TOPIC_ID_FROM = 13
+FLEXIBLE_FROM: Final = 9
+LEADER_FROM: Final = 10
+TOPIC_ID_FROM: Final = 13
 
 
 class ProduceBody(NamedTuple):
@@ -39,30 +39,32 @@ class ProduceBody(NamedTuple):
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]]
 
 
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_ACKS_TIMEOUT_BYTE = struct.Struct(">hiB")
-_INDEX_BYTE = struct.Struct(">iB")
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_ACKS_TIMEOUT_BYTE: Final = struct.Struct(">hiB")
+_INDEX_BYTE: Final = struct.Struct(">iB")
 # Transactional id (null), acks, timeout, number of topics, then a name's length or an id.
-_SINGLE_BY_NAME = struct.Struct(">BhiBB")
-_SINGLE_BY_ID = struct.Struct(">BhiB16s")
-_SINGLE_BYTES_MIN = _SINGLE_BY_ID.size + 6
-_NO_TAGS_THRICE = memoryview(b"\x00\x00\x00")  # of the partition, the topic and the request
-_SINGLE_PARTITION = struct.Struct(">BiB")  # number of partitions, index, length of the records
-_ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
-_INDEX_SIZE = struct.Struct(">ii")
-_PARTITION_V3 = struct.Struct(">ihqq")
-_PARTITION_V5 = struct.Struct(">ihqqq")
+_SINGLE_BY_NAME: Final = struct.Struct(">BhiBB")
+_SINGLE_BY_ID: Final = struct.Struct(">BhiB16s")
+_SINGLE_BYTES_MIN: Final = _SINGLE_BY_ID.size + 6
+_NO_TAGS_THRICE: Final = memoryview(b"\x00\x00\x00")  # of the partition, the topic and the request
+_SINGLE_PARTITION: Final = struct.Struct(
+    ">BiB"
+)  # number of partitions, index, length of the records
+_ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
+_INDEX_SIZE: Final = struct.Struct(">ii")
+_PARTITION_V3: Final = struct.Struct(">ihqq")
+_PARTITION_V5: Final = struct.Struct(">ihqqq")
 # From version 8 on: no record errors, no message; in flexible versions also no tagged fields.
-_PARTITION_V8_OK = struct.Struct(">ihqqqih")
-_PARTITION_V9_OK = struct.Struct(">ihqqqBBB")
-_FRAME = struct.Struct(">ii")
+_PARTITION_V8_OK: Final = struct.Struct(">ihqqqih")
+_PARTITION_V9_OK: Final = struct.Struct(">ihqqqBBB")
+_FRAME: Final = struct.Struct(">ii")
 # One appended partition: length, correlation id, header tags, topics | the topic | partitions, the
 # partition's fields, its record errors, message and tags, the topic's tags, throttle time, tags.
-_ONE_HEAD = struct.Struct(">iiBB")
-_ONE_TAIL = struct.Struct(">BihqqqBBBBiB")
-_ONE_BYTES = _ONE_HEAD.size - 4 + _ONE_TAIL.size
-_new_tuple = tuple.__new__
+_ONE_HEAD: Final = struct.Struct(">iiBB")
+_ONE_TAIL: Final = struct.Struct(">BihqqqBBBBiB")
+_ONE_BYTES: Final = _ONE_HEAD.size - 4 + _ONE_TAIL.size
+_new_tuple: Final = tuple.__new__
 
 
 def decode_produce_request(frame: memoryview, position: int, version: int) -> ProduceBody:

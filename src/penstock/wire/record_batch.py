@@ -22,32 +22,32 @@ from crc32c import crc32c
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
 from penstock.wire.compression import Buf, Compression
 
-HEADER_SIZE = 61
-LOG_OVERHEAD = 12
+HEADER_SIZE: Final = 61
+LOG_OVERHEAD: Final = 12
 """Bytes before what a batch's `length` counts: base offset and the length itself."""
-MAGIC = 2
-CRC_START = 21
+MAGIC: Final = 2
+CRC_START: Final = 21
 """First byte that the CRC covers: the attributes."""
 RECORD_BYTES_MIN: Final = 7
 """Length, attributes, timestamp delta, offset delta, null key, null value, no headers: a byte
 each.
 """
 
-COMPRESSION_MASK = 0x07
-TIMESTAMP_TYPE_FLAG = 0x08
-TRANSACTIONAL_FLAG = 0x10
-CONTROL_FLAG = 0x20
-DELETE_HORIZON_FLAG = 0x40
-_ATTRIBUTES_KNOWN = 0x7F
-_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
-_SEQUENCE_MASK = 0x7FFFFFFF
-_VARINT_BITS_MAX = 35
+COMPRESSION_MASK: Final = 0x07
+TIMESTAMP_TYPE_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+_ATTRIBUTES_KNOWN: Final = 0x7F
+_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+_VARINT_BITS_MAX: Final = 35
 
-_HEADER = Struct(">qiibIhiqqqhii")
-_CRC = Struct(">I")
-_INSIDE_CRC = Struct(">hiqqqhii")
-_unpack_header = _HEADER.unpack_from
-_COMPRESSIONS = tuple(Compression)
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_CRC: Final = Struct(">I")
+_INSIDE_CRC: Final = Struct(">hiqqqhii")
+_unpack_header: Final = _HEADER.unpack_from
+_COMPRESSIONS: Final = tuple(Compression)
 
 
 class BatchHeader(NamedTuple):
@@ -110,7 +110,7 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
 
-_new_header = tuple.__new__
+_new_header: Final = tuple.__new__
 
 
 def parse_header(buf: Buf, pos: int = 0) -> BatchHeader:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.base.errors import CorruptRecord
 from penstock.base.ids import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
@@ -81,10 +81,10 @@ __all__ = [
 
 Header = tuple[str, bytes | None]
 
-_VARINT_BYTES_MAX = 5
-_VARLONG_BYTES_MAX = 10
-_CONTROL_KEY = Struct(">hh")
-_END_TXN_VALUE = Struct(">hi")
+_VARINT_BYTES_MAX: Final = 5
+_VARLONG_BYTES_MAX: Final = 10
+_CONTROL_KEY: Final = Struct(">hh")
+_END_TXN_VALUE: Final = Struct(">hi")
 
 
 class Record(NamedTuple):
@@ -95,7 +95,7 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-_new_record = tuple.__new__
+_new_record: Final = tuple.__new__
 """Makes a record from a ready tuple without a call in Python."""
 
 

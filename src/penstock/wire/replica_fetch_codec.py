@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import invariant
 from penstock.base.ids import Uuid
@@ -22,8 +22,8 @@ from penstock.wire.decoders import skip_tags
 from penstock.wire.errors import WireError
 from penstock.wire.varint import read_unsigned_varint, unsigned_varint
 
-TOPIC_ID_FROM = 13
-REPLICA_STATE_FROM = 15
+TOPIC_ID_FROM: Final = 13
+REPLICA_STATE_FROM: Final = 15
 
 
 class FetchPosition(NamedTuple):
@@ -75,32 +75,32 @@ class FetchAnswer(NamedTuple):
     topics: FetchedTopics
 
 
-_INT32 = struct.Struct(">i")
+_INT32: Final = struct.Struct(">i")
 # Wait, bytes at least and at most, isolation level, session id and epoch.
-_REQUEST_HEAD = struct.Struct(">iiibii")
-_POSITION = struct.Struct(">iiqiqiB")  # with an empty tag section
+_REQUEST_HEAD: Final = struct.Struct(">iiibii")
+_POSITION: Final = struct.Struct(">iiqiqiB")  # with an empty tag section
 # An empty rack; one tagged field of 13 bytes, number 1: replica id, broker epoch, no tags.
-_REQUEST_TAIL = struct.Struct(">BBBBiqB")
+_REQUEST_TAIL: Final = struct.Struct(">BBBBiqB")
 # An array's length is read as one byte, which is all of it up to 126 elements.
-_ANSWER_HEAD = struct.Struct(">ihiB")  # throttle time, error, session id, number of topics
-_TOPIC = struct.Struct(">16sB")  # topic id, number of partitions
+_ANSWER_HEAD: Final = struct.Struct(">ihiB")  # throttle time, error, session id, number of topics
+_TOPIC: Final = struct.Struct(">16sB")  # topic id, number of partitions
 # Fields, number of aborted transactions, preferred read replica, length of the records. The first
 # form is right only while there are no aborted transactions, as a follower is never told any.
-_PARTITION = struct.Struct(">ihqqqBiB")
-_PARTITION_FIELDS = struct.Struct(">ihqqq")
-_ABORTED_BYTES = 16
-_PREFERRED_REPLICA_BYTES = 4
+_PARTITION: Final = struct.Struct(">ihqqqBiB")
+_PARTITION_FIELDS: Final = struct.Struct(">ihqqq")
+_ABORTED_BYTES: Final = 16
+_PREFERRED_REPLICA_BYTES: Final = 4
 # What the elements of the arrays take at least.
-_TOPIC_BYTES_MIN = _TOPIC.size + 1
-_PARTITION_BYTES_MIN = _PARTITION.size + 1
-_ABORTED_BYTES_MIN = _ABORTED_BYTES + 1
+_TOPIC_BYTES_MIN: Final = _TOPIC.size + 1
+_PARTITION_BYTES_MIN: Final = _PARTITION.size + 1
+_ABORTED_BYTES_MIN: Final = _ABORTED_BYTES + 1
 _TAGGED = {
     0: (struct.Struct(">iq"), ("diverging_epoch", "diverging_end_offset")),
     1: (struct.Struct(">ii"), ("leader_id", "leader_epoch")),
     2: (struct.Struct(">qi"), ("snapshot_end_offset", "snapshot_epoch")),
 }
 """The tagged fields of a partition: how they are laid out, and what they hold."""
-_new_tuple = tuple.__new__
+_new_tuple: Final = tuple.__new__
 
 
 def encode_fetch_request(

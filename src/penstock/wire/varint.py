@@ -5,12 +5,12 @@ Values are below 2**32, as everything that the protocol counts this way is an in
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
 
-_BYTES_MAX = 5
-_ONE_BYTE = tuple(bytes((n,)) for n in range(0x80))
+_BYTES_MAX: Final = 5
+_ONE_BYTE: Final = tuple(bytes((n,)) for n in range(0x80))
 
 
 def read_unsigned_varint(buf: Buffer, pos: int) -> tuple[int, int]:

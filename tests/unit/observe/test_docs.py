@@ -8,7 +8,6 @@ import re
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import uvloop
@@ -18,6 +17,7 @@ from penstock.config.broker_config import broker_config
 from penstock.node.node import Node
 from penstock.observe.http import json_response
 from penstock.observe.logs import JsonFormatter, TextFormatter
+from penstock.observe.requests import RequestTimes
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "observability.md").read_text()
@@ -36,8 +36,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         node = Node(broker_config(texts))
         await node.start()
         assert node.metrics is not None
-        times = {"received_ns": 1, "started_ns": 2, "local_done_ns": 3, "ready_ns": 4, "sent_ns": 5}
-        node.metrics.requests.answered(SimpleNamespace(api_key=0, **times))
+        request = RequestTimes(0, 1, 2)
+        request.local_done_ns, request.ready_ns, request.sent_ns = 3, 4, 5
+        node.metrics.requests.answered(request)
         node.metrics.requests.error(0, ErrorCode.INVALID_REQUEST)
         node.metrics.topics.topic("a")
         text = node.metrics.registry.render().decode()

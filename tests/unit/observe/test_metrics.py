@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import InvariantBroken
-from penstock.observe.metrics import SAMPLES_PER_PART, Histogram, Registry, Sample, slices
+from penstock.observe.metrics import (
+    FIRST_BITS,
+    LAST_BITS,
+    SAMPLES_PER_PART,
+    Histogram,
+    Registry,
+    Sample,
+    slices,
+)
 
 Scrape = Callable[[Registry], dict[tuple[str, ...], float]]
 
@@ -97,7 +105,7 @@ def test_histogram_buckets_are_cumulative_counts_of_what_lies_below(durations: l
     samples = {
         s.labels.get("le", s.name): s.value for s in histogram.samples("penstock_t_seconds", {})
     }
-    for bits in range(Histogram.FIRST_BITS, Histogram.LAST_BITS + 1):
+    for bits in range(FIRST_BITS, LAST_BITS + 1):
         assert samples.pop(repr(2**bits / 1e9)) == sum(ns < 2**bits for ns in durations)
     assert samples == {
         "+Inf": len(durations),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 
 from penstock.base.errors import ErrorCode
 from penstock.observe.metrics import Registry
-from penstock.observe.requests import PHASES, RequestMetrics
+from penstock.observe.requests import PHASES, RequestMetrics, RequestTimes
 
 Scrape = Callable[[Registry], dict[tuple[str, ...], float]]
 
@@ -18,16 +17,9 @@ def record(
     """An answered request that spent so many nanoseconds in each phase."""
     started, local_done = 1 + queue, 1 + queue + local
     ready = local_done + remote
-    requests.answered(
-        SimpleNamespace(
-            api_key=api_key,
-            received_ns=1,
-            started_ns=started,
-            local_done_ns=local_done,
-            ready_ns=ready,
-            sent_ns=ready + send,
-        )
-    )
+    request = RequestTimes(api_key, 1, started)
+    request.local_done_ns, request.ready_ns, request.sent_ns = local_done, ready, ready + send
+    requests.answered(request)
 
 
 def test_phases_and_their_total_are_recorded_by_api(scrape: Scrape) -> None:
