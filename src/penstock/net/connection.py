@@ -10,11 +10,11 @@ Invariants:
 * An answer is written only when every earlier request of the connection has been answered.
 * A peer that does not read its answers is not read from: while the transport's write buffer is
   above its high mark no further request starts.
-* After `LARGE_FRAMES_PER_TURN` others have their turn: a loop goes on reading for as long as a peer
-  keeps up, 32 times in uvloop, while everybody else waits.
-* So they have when the requests of one peer have taken `TURN_NS_MAX`: a loop reads 256 KB at once,
-  which are thousands of small requests. What was read and not cut into frames yet waits
-  (`_uncut`), and nothing more is read meanwhile.
+* After `LARGE_FRAMES_PER_TURN` other connections have their turn: a loop goes on reading for as
+  long as a peer keeps up, 32 times in uvloop.
+* They also have it when the requests of one peer have taken `TURN_NS_MAX`: a loop reads up to
+  256 KB, which are thousands of small requests. What was read and is not yet cut into frames waits
+  in `_uncut`, and nothing more is read meanwhile.
 
 Limits: `socket.request.max.bytes` a frame, `WAITING_REQUESTS_MAX` frames and
 `WAITING_BYTES_MAX` that wait behind another request, `UNANSWERED_PRODUCES_MAX` started ones,
@@ -51,7 +51,7 @@ WAITING_REQUESTS_MAX: Final = 64
 UNANSWERED_PRODUCES_MAX: Final = 64
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
 LARGE_FRAMES_PER_TURN: Final = 4
-"""Fewer cost throughput, more cost others time."""
+"""Fewer cost throughput, more cost other connections time."""
 
 log = logging.getLogger("penstock.net")
 
@@ -158,7 +158,7 @@ class Connection:
         self._read_paused = False
         self._turn = 0  # large frames since others had theirs
         self._turn_asked = False  # the loop will call `_take_turn`
-        self._uncut = b""  # frames that came at `_uncut_ns` and have not been looked at yet
+        self._uncut = b""  # frames that arrived at `_uncut_ns` and are not cut yet
         self._uncut_ns = 0
         self._write_paused = False
         self._stream: AnswerStream | None = None  # made for the first answer with a region
@@ -166,7 +166,7 @@ class Connection:
         self.active_ns = 0
         self.peer_host = ""
         self.on_lost: Callable[[], None] | None = None
-        """Called when the connection has ended, for whoever wants to know."""
+        """Called when the connection has ended."""
 
     # -- the transport's callbacks -------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class Connection:
         self.drain()
 
     def touch(self) -> None:
-        """Something has happened: the connection is not idle."""
+        """There was traffic: the connection is not idle."""
         self.active_ns = monotonic_ns()
 
     # -- framing -------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class Connection:
         return rest
 
     def _ask_for_turn(self) -> None:
-        """Go on when others have had theirs."""
+        """Go on when other connections have had theirs."""
         if not self._turn_asked:
             self._turn_asked = True
             self._server.loop.call_soon(self._take_turn)
@@ -312,7 +312,7 @@ class Connection:
         self._need = need
         memory = self._server.memory
         if self._memory_full:
-            return  # it waits already, and a transport may deliver a little after it was paused
+            return  # it waits already; a transport may deliver a little after it was paused
         if memory.full:
             self._memory_full = True
             memory.when_free(self._memory_free)

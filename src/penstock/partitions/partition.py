@@ -408,7 +408,7 @@ class Partition:
             prompt = self.prompts_followers or (
                 leader is not None and high_watermark <= leader.epoch_start_offset
             )
-            readers.tell_followers(log_.bytes_in, prompt=prompt)
+            readers.notify_followers(log_.bytes_in, prompt=prompt)
 
     # -- leading -------------------------------------------------------------------------------
 

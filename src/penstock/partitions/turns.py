@@ -1,13 +1,13 @@
 """Turns of writing: what is staged in one turn of the event loop is written together.
 
-Partitions announce here what they have staged (`add`). At the end of the turn each of them writes
-it with one system call and tells those who staged it. While only one source appends there is
-nothing to group: what it stages between `begin` and `end` is written at once
-(`_GROUPING_OFF_AFTER` lone turns switch back to that).
+A partition registers here when it has staged something (`add`). At the end of the turn it writes it
+with one system call and notifies the waiters. While only one source appends there is nothing to
+group: what it stages between `begin` and `end` is written by `end` (`_GROUPING_OFF_AFTER` turns
+with one request each switch back to that).
 
-A turn ends early when much is staged. A worker thread then writes what is large of it, while the
-loop receives and checks what comes next. (If both wrote at a time nothing would be gained where it
-is the same file: the kernel lets one in after the other.)
+A turn ends early when much is staged. A worker thread then does its large writes, while the loop
+receives and checks the next requests. (Two threads writing the same file would gain nothing: the
+kernel locks it.)
 
 Invariant: a partition's batches come into its log in the order of their offsets, however many turns
 are being written; the log itself sees to that (`log.background_write`).
@@ -27,30 +27,30 @@ from penstock.base.errors import StorageError
 from penstock.log.background_write import BackgroundWrite
 
 TURN_BYTES_MAX = 1024 * 1024
-"""When so much is staged a turn ends early, for the worker to write. With less at a time that gains
-little: the two threads wait for each other, and for Python's lock, too often.
+"""A turn with so much staged ends early and is written by the worker. Smaller writes gain little:
+the two threads then wait too often for each other and for the GIL.
 """
 WRITING_TURNS_MAX = 3
-"""When so many are being written the loop waits for the disk, and all producers wait with it."""
+"""With so many turns in the worker the loop waits for the disk, and all producers with it."""
 _GROUPING_OFF_AFTER: Final = 32
 
 
 class Staging(Protocol):
-    """A partition with something staged. It tells those who staged it, also of failures."""
+    """A partition with something staged. It notifies the waiters, also of failures."""
 
     def write_staged(self) -> None:
         """Write what is staged, after what is being written."""
 
     def begin_write(self) -> BackgroundWrite | None:
         """Begin to write what is staged; None when that is not worth a worker; `StorageError` when
-        the disk refuses. Tells nobody.
+        the disk refuses. No waiter is notified yet.
         """
 
     def not_written(self, error: StorageError) -> None:
-        """Tell those who staged it."""
+        """Notify the waiters that it was not written."""
 
     def end_write(self, write: BackgroundWrite) -> None:
-        """Take up what the worker has written, waiting for it if need be."""
+        """Complete what the worker has written, waiting for it if need be."""
 
 
 class _Writing:
@@ -179,8 +179,8 @@ class Turns:
                 writes.append((partition, write))
         if writes:
             self._hand_over(_Writing(writes))
-        # Whoever is told may begin another request, which may wait for what was just begun: so
-        # nobody is told before the worker has it.
+        # A waiter may begin another request, which may wait for the writes begun here: so waiters
+        # are notified only when the worker has them.
         for partition, error in failed:
             partition.not_written(error)
         for partition in small:

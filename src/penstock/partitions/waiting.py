@@ -1,11 +1,11 @@
-"""Who waits at a partition, as the partition sees them.
+"""What waits at a partition, as the partition sees it.
 
-* An `AppendWaiter` waits for what it has staged to be written, and then durable or committed.
-* A `ReadWaiter` is registered to be told when there may be more to read.
+* An `AppendWaiter` waits until its staged batch is written, and then durable or committed.
+* A `ReadWaiter` is notified when there may be more to read.
 * A deletion waits for the log start of every live replica.
 
-A waiter decides nothing for the partition, and the partition knows nothing of who waits. A waiter
-may stage, register or leave while it is called. Owned by the event loop's thread.
+A waiter decides nothing for the partition, and the partition knows nothing about the request behind
+it. While it is called a waiter may stage, register or leave. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
 
 Entry: TypeAlias = tuple[int, int, AppendWaiter]
-"""The offset after the batch, the acks asked for, and who waits."""
+"""The offset after the batch, the acks asked for, and the waiter."""
 
 
 class AppendWaiters:
-    """Those who have appended to a partition, until their batches are what their acks ask for."""
+    """The appends of a partition, until their batches are what their acks ask for."""
 
     __slots__ = ("_undecided", "_waiting", "unwritten")
 
     def __init__(self) -> None:
         self.unwritten: deque[Entry] = deque()
-        """They have staged what is not written yet."""
+        """Staged and not yet written."""
         self._waiting: deque[Entry] = deque()
-        """They wait for written batches to be durable or committed, in the order of offsets."""
+        """Written, not yet durable or committed as asked; in the order of offsets."""
         self._undecided: deque[Entry] = deque()
-        """Likewise, for what was appended under an earlier leadership of this node."""
+        """Likewise, but appended under an earlier leadership of this node."""
 
     def written(self, end: int, acknowledges: Callable[[int, int], bool]) -> None:
-        """What was staged is in the log up to `end`: tell those who staged it."""
+        """What was staged is in the log up to `end`: notify its waiters."""
         unwritten = self.unwritten
         while unwritten and unwritten[0][0] <= end:
             entry = unwritten.popleft()
@@ -77,8 +77,8 @@ class AppendWaiters:
         _insert(self._waiting, (end_offset, acks, waiter))
 
     def acknowledge(self, acknowledges: Callable[[int, int], bool]) -> None:
-        """Tell those whose offsets have been reached; the first that must wait on holds up the
-        rest.
+        """Notify the waiters whose offsets have been reached. They are in order: the first that is
+        not reached ends it.
         """
         if not self._waiting and not self._undecided:
             return  # most often: what acks=1 asks for holds as soon as it is written
@@ -96,7 +96,7 @@ class AppendWaiters:
                 entry[2].failed(code, message)
 
     def cut(self, end_offset: int, code: ErrorCode, message: str) -> None:
-        """The log was cut back: tell those who wait for what is gone."""
+        """The log was truncated: fail the waiters whose batches are gone."""
         for waiting in (self._waiting, self._undecided):
             while waiting and waiting[-1][0] > end_offset:
                 waiting.pop()[2].failed(code, message)
@@ -107,7 +107,7 @@ class AppendWaiters:
             entry[2].failed(code, message)
 
     def fail(self, code: ErrorCode, message: str, acks: int | None = None) -> None:
-        """Tell all of this leadership, or all who asked for `acks`, that they wait in vain."""
+        """Fail all waiters of this leadership, or those that asked for `acks`."""
         waiting, self._waiting = self._waiting, deque()
         for entry in waiting:
             if acks is None or entry[1] == acks:
@@ -131,7 +131,7 @@ RELEASED: Final = 1
 COMMITTED: Final = 2
 """For a follower: the high watermark has moved. The next answer says so; none is made for it."""
 CHANGED: Final = 3
-"""Something else has happened, which the reader has to hear of now."""
+"""Something else has changed, and the reader has to answer now."""
 
 
 class ReadWaiter(Protocol):
@@ -157,11 +157,11 @@ class Readers:
 
     def __init__(self) -> None:
         self.consumers: dict[ReadWaiter, None] = {}
-        """Told when the high watermark moves; if they read only what is committed, when the last
-        stable offset does.
+        """Notified when the high watermark moves; with read_committed, when the last stable offset
+        does.
         """
         self.followers: dict[ReadWaiter, None] = {}
-        """Told when the log's end moves."""
+        """Notified when the log end moves."""
 
     def add(self, reader: ReadWaiter, *, follower: bool) -> None:
         (self.followers if follower else self.consumers)[reader] = None
@@ -178,13 +178,13 @@ class Readers:
         """The high watermark has moved, and with it perhaps the last stable offset."""
         why = RELEASED if released and stable_moved else MOVED
         for reader in list(self.consumers):
-            # Those who read only what is committed may read no more than before.
+            # With read_committed there may be no more to read than before.
             if stable_moved or not reader.read_committed:
                 reader.moved(bytes_in, why)
 
-    def tell_followers(self, bytes_in: int, *, prompt: bool) -> None:
-        """The high watermark has moved, which followers hear of with their next answer; `prompt`:
-        now.
+    def notify_followers(self, bytes_in: int, *, prompt: bool) -> None:
+        """The high watermark has moved. Followers learn it with their next answer; with `prompt`
+        they are answered now.
         """
         for reader in list(self.followers):
             reader.moved(bytes_in, CHANGED if prompt else COMMITTED)

@@ -1,12 +1,12 @@
 """Publishing: the records of a request are checked, staged, written and acknowledged.
 
-`append` takes a plain request and calls `done` once, with what became of each partition; at once,
-or when everything is written, and durable or committed as its acks ask. How the request came in and
-how it is answered is the door's business.
+`append` takes a plain request and calls `done` once, with the result of each partition:
+immediately, or when everything is written, and durable or committed as its acks ask.
+Receiving the request and encoding the answer is the door's business.
 
-The requests of one source are staged in the order in which they are handed in. One that cannot be
-staged yet (its transaction has to be verified, or a large batch to be unpacked) holds its source:
-it hands in nothing more until it is released.
+The requests of one source are staged in the order of its calls. One that cannot be staged yet (its
+transaction has to be verified, or a large batch to be unpacked) holds its source: it makes no
+further call until it is released.
 
 Invariant: nothing is acknowledged before it is written, and durable or committed as its acks ask.
 Limit: `UNPACKERS` batches are unpacked at a time. Owned by the event loop's thread; only
@@ -64,22 +64,22 @@ TopicRecords: TypeAlias = list[tuple[TopicKey, list[tuple[int, memoryview | None
 
 
 class Source(Protocol):
-    """Where requests come from, one after the other."""
+    """Where requests come from in order, such as a connection."""
 
     def hold(self, size: int) -> None:
-        """The last request is not staged yet, and its `size` bytes stay in memory: nothing else may
-        be handed in until `release`.
+        """The last request is not staged yet, and its `size` bytes stay in memory: no further
+        request may be made until `release`.
         """
 
     def release(self) -> None:
-        """It is."""
+        """The held request is staged, or refused."""
 
 
 class AppendRequest:
     """Records for partitions, each as one batch in Kafka's format.
 
-    Handed over: the service lets go of `topics` when all is staged, since the records lie in memory
-    that the door wants back.
+    The service owns it: it clears `topics` when all is staged, since the records lie in a buffer
+    that the door uses again.
     """
 
     __slots__ = (
@@ -104,8 +104,8 @@ class AppendRequest:
         operation: SupportedOperation = SupportedOperation.ADD_PARTITION,
         zstd: bool = True,
     ) -> None:
-        """`operation` is what the client of a transaction leaves to us; `zstd`: whether it may send
-        batches that are compressed by it.
+        """`operation`: what a transactional client expects of the broker (KIP-890); `zstd`: whether
+        its version of the protocol allows that compression.
         """
         self.principal = principal
         self.source = source
@@ -118,7 +118,7 @@ class AppendRequest:
 
 
 class AppendResult:
-    """What became of a request."""
+    """The result of a request."""
 
     __slots__ = ("failed", "leaders", "topics", "waits_since_ns")
 
@@ -128,9 +128,9 @@ class AppendResult:
         self.failed = False
         """Whether a partition has an error."""
         self.leaders: set[int] | None = None
-        """The brokers that lead partitions which were refused since they have moved."""
+        """The brokers that lead the partitions that have moved."""
         self.waits_since_ns = 0
-        """When the request began to wait for others; 0 if it did not."""
+        """When the request began to wait for replicas or the disk; 0 if it did not."""
 
 
 class AppendInFlight(AppendResult):
@@ -169,7 +169,7 @@ class AppendInFlight(AppendResult):
         self.left += 1
 
     def moved(self, topic: TopicKey, answer: PartitionAnswer) -> PartitionAnswer:
-        """`answer`, with the partition's new leader if it is an error that means one."""
+        """`answer`, with the partition's new leader if its error means that there is one."""
         self.failed = True
         leader = self._hints.leader(answer.error_code, topic, answer.partition)
         if leader is None:
@@ -454,7 +454,7 @@ class AppendService:
         part, found = one.part, one.found
         partition: Partition | None = None
         try:
-            # It may have another leader by now.
+            # The partition may have moved meanwhile.
             partition = self._replicas.leader_of(part.topic, part.index)
             if isinstance(found, ApiError):
                 raise found
