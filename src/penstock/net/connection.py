@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Answer: TypeAlias = bytes | list[Part]
 
 WAITING_REQUESTS_MAX: Final = 64
-UNANSWERED_PRODUCES_MAX: Final = 64
+UNANSWERED_PRODUCES_MAX = 64
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
 LARGE_FRAMES_PER_TURN: Final = 4
 """Fewer cost throughput, more cost other connections time."""

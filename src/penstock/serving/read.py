@@ -51,7 +51,7 @@ from penstock.serving.read_session import FetchPartition, FetchSession, ReadCont
 log = logging.getLogger("penstock.serving")
 
 COLD_READERS: Final = 2
-FOLLOWER_READ_BYTES_MAX: Final = 256 * 1024
+FOLLOWER_READ_BYTES_MAX = 256 * 1024
 """More than this a follower's request does not read on the event loop."""
 
 

@@ -31,7 +31,7 @@ from penstock.partitions.waiting import COMMITTED
 NO_SESSION_ID: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH = -1
-EVICTION_IDLE_MS_MIN: Final = 120_000
+EVICTION_IDLE_MS_MIN = 120_000
 EPOCH_MAX: Final = 2**31 - 1
 CONSUMER = -1
 """The replica id of who is no replica."""
