@@ -34,6 +34,7 @@ def jars() -> str:
     return ",".join(map(str, found))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1000)
 def test_the_same_as_sparks_own_connector(

@@ -1,7 +1,8 @@
 """A stream from topic to topic whose Python workers, and whose whole Spark with its driver, are
-killed at every step of the sink: the output holds each row once.
+killed at a step of the sink: the output holds each row once.
 
-What dies is a real process of a real Spark, by SIGKILL, in a driver program of its own.
+What dies is a real process of a real Spark, by SIGKILL, in a driver program of its own. Each run of
+the suite takes the steps of the day; `make test-long` takes all.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 
 from support.helpers import TopicMaker, make_topic, produce_all, producer
 from support.process import BrokerProcess
+from support.rotation import of_the_day
 from support.spark_sink import values
 from support.spark_sink_faults import Fault, Place
 
@@ -40,6 +42,12 @@ RESTART_FAULTS = [
     Fault("EndTxn", sent=True),
 ]
 """Each strikes the query that the one before has left behind."""
+WORKER_FAULTS_A_DAY = 4
+RESTART_FAULTS_A_DAY = 2
+
+of_today_or_all = pytest.mark.parametrize(
+    "all_steps", [False, pytest.param(True, marks=pytest.mark.long)], ids=["today", "all"]
+)
 
 
 class Driver:
@@ -91,24 +99,28 @@ def assert_each_once(found: Counter[bytes], what: object) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@of_today_or_all
 def test_workers_killed_at_every_step(
-    driver: Driver, node: BrokerProcess, topic: TopicMaker
+    driver: Driver, node: BrokerProcess, topic: TopicMaker, all_steps: bool
 ) -> None:
+    faults = WORKER_FAULTS if all_steps else of_the_day(WORKER_FAULTS, WORKER_FAULTS_A_DAY)
     target = topic(partitions=2)
-    names = [make_topic(node, f"{target}-{i}", 2) for i in range(len(WORKER_FAULTS))]
-    code = driver.run(target, *(msgspec.json.encode(fault).decode() for fault in WORKER_FAULTS))
+    names = [make_topic(node, f"{target}-{i}", 2) for i in range(len(faults))]
+    code = driver.run(target, *(msgspec.json.encode(fault).decode() for fault in faults))
     assert code == 0, driver.explain("a query did not survive")
-    for name, fault in zip(names, WORKER_FAULTS, strict=True):
+    for name, fault in zip(names, faults, strict=True):
         assert_each_once(values(node, name), fault)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@of_today_or_all
 def test_the_driver_killed_at_every_step(
-    driver: Driver, node: BrokerProcess, topic: TopicMaker
+    driver: Driver, node: BrokerProcess, topic: TopicMaker, all_steps: bool
 ) -> None:
+    faults = RESTART_FAULTS if all_steps else of_the_day(RESTART_FAULTS, RESTART_FAULTS_A_DAY)
     target = topic(partitions=2)
-    for fault in RESTART_FAULTS:
+    for fault in faults:
         driver.place.order(fault)
         code = driver.run(target)
         assert driver.place.happened(), driver.explain(f"{fault} did not happen")

@@ -62,6 +62,7 @@ def master(tmp_path: Path) -> Iterator[str]:
             yield found[1]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_project_runs_on_a_standalone_cluster(

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
@@ -80,7 +81,9 @@ class Turns:
         "_loop",
         "_requests",
         "_staged",
+        "_then",
         "_worker",
+        "_writes",
         "_writing",
     )
 
@@ -96,6 +99,10 @@ class Turns:
         self._grouping = False
         self._lone_turns = 0
         self._last_source: object = None
+        self._writes = (
+            0  # loops over partitions that are being written or completed, one in another
+        )
+        self._then: Callable[[], None] | None = None
 
     # -- staging -------------------------------------------------------------------------------
 
@@ -122,10 +129,18 @@ class Turns:
             self._at_once = False
             self._requests = self._bytes = 0
             staged, self._staged = self._staged, {}
-            for partition in staged:
-                partition.write_staged()
+            self._write(staged)
         elif self._bytes > TURN_BYTES_MAX:
             self._write_large()
+
+    def after_writes(self, then: Callable[[], None]) -> bool:
+        """Whether partitions are being written now: then `then` is called after the last of them,
+        with nothing else in between. There is one caller, the owner of the reads that wait.
+        """
+        if not self._writes:
+            return False
+        self._then = then
+        return True
 
     # -- the ends of turns ---------------------------------------------------------------------
 
@@ -145,8 +160,21 @@ class Turns:
             self._write_here()
 
     def _write_here(self) -> None:
-        for partition in self._take():
-            partition.write_staged()
+        self._write(self._take())
+
+    def _write(self, staged: Iterable[Staging]) -> None:
+        self._writes += 1
+        try:
+            for partition in staged:
+                partition.write_staged()
+        finally:
+            self._end_writes()
+
+    def _end_writes(self) -> None:
+        self._writes -= 1
+        if not self._writes and self._then is not None:
+            then, self._then = self._then, None
+            then()
 
     def _take(self) -> dict[Staging, None]:
         staged, self._staged = self._staged, {}
@@ -183,8 +211,7 @@ class Turns:
         # are notified only when the worker has them.
         for partition, error in failed:
             partition.not_written(error)
-        for partition in small:
-            partition.write_staged()
+        self._write(small)
         self._end_done()
 
     def _hand_over(self, writing: _Writing) -> None:
@@ -210,5 +237,9 @@ class Turns:
 
     def _end_first(self) -> None:
         """End the first turn that is being written, waiting for it if need be."""
-        for partition, write in self._writing.popleft().writes:
-            partition.end_write(write)
+        self._writes += 1
+        try:
+            for partition, write in self._writing.popleft().writes:
+                partition.end_write(write)
+        finally:
+            self._end_writes()

@@ -376,12 +376,12 @@ class AppendService:
                     else:
                         self._check(part, now_ms, unpacking)
         finally:
-            turns.end()
             if unpacking:
                 self._unpack(append, unpacking, now_ms)
             else:
                 append.release()
             append.one_done()
+            turns.end()  # last: it answers this request before the reads that it wakes
 
     def _check(self, part: _Part, now_ms: int, unpacking: list[_Unpacking]) -> None:
         """Stage a batch, or have it unpacked before."""
@@ -445,10 +445,10 @@ class AppendService:
             for one in work:
                 self._stage_unpacked(one, now_ms)
         finally:
-            self._turns.end()
             append.release()
             for _ in work:
                 append.one_done()
+            self._turns.end()
 
     def _stage_unpacked(self, one: _Unpacking, now_ms: int) -> None:
         part, found = one.part, one.found

@@ -210,7 +210,7 @@ class Broker:
             ReplicaSelector(self.metadata, lambda: self.config.replica_selector_class),
             quota,
         )
-        return ReadService(self.replicas, looker, quota, hints)
+        return ReadService(self.replicas, self.turns, looker, quota, hints)
 
     @property
     def config(self) -> BrokerConfig:

@@ -3,9 +3,9 @@
 `read` takes a plain request and calls `done` once. The result is there at once when it found
 `min_bytes`, an error, or may not wait. Otherwise the read is parked: its session is registered at
 its partitions, and one whose readable end moves (the high watermark for consumers, the log's end
-for followers) tells it. What was told in a turn of the loop is judged once, at its end
-(`_drain`): enough has come in, and the read ends; or it waits on. `max_wait` ends the waiting in
-any case.
+for followers) wakes it. The reads that were woken by the writes of a turn, or by a follower's
+progress, are judged once, after all of them (`_drain`): enough has come in, and the read ends; or
+it waits on. `max_wait` ends the waiting in any case.
 
 A follower's request says how far its log goes. That is noted at the leader before anything is
 looked at: it may commit records and let the follower join the in-sync set.
@@ -42,6 +42,7 @@ from penstock.log.slice import LogSlice
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication_quota import ReplicationQuota
+from penstock.partitions.turns import Turns
 from penstock.partitions.waiting import CHANGED, RELEASED
 from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.look import NOTHING_REFUSED, Look, Looker, ReadParams, parting
@@ -195,16 +196,23 @@ class ReadService:
     """Takes requests, gives results."""
 
     def __init__(
-        self, replicas: ReplicaManager, looker: Looker, quota: ReplicationQuota, hints: LeaderHints
+        self,
+        replicas: ReplicaManager,
+        turns: Turns,
+        looker: Looker,
+        quota: ReplicationQuota,
+        hints: LeaderHints,
     ) -> None:
         """`quota` is that of throttled followers."""
         self._replicas = replicas
+        self._turns = turns
         self._looker = looker
         self._quota = quota
         self._hints = hints
         self._loop = asyncio.get_running_loop()
         self._cold_readers = ThreadPoolExecutor(COLD_READERS, thread_name_prefix="cold-read")
         self._woken: dict[ReadInFlight, None] = {}
+        self._collecting = False  # more reads may be woken: they are judged after that
         self.cold_reads = 0
         self._stopped = False
 
@@ -238,12 +246,17 @@ class ReadService:
     def _note_progress(self, request: ReadRequest) -> dict[FetchPartition, ApiError]:
         """Note at the partitions how far a follower is; those where it is none."""
         refused: dict[FetchPartition, ApiError] = {}
-        for wanted in request.context.to_look_at():
-            try:
-                partition = self._replicas.leader_of(wanted.topic, wanted.index)
-                self._note_at(partition, wanted, request.params)
-            except ApiError as e:
-                refused[wanted] = e
+        outer, self._collecting = self._collecting, True
+        try:
+            for wanted in request.context.to_look_at():
+                try:
+                    partition = self._replicas.leader_of(wanted.topic, wanted.index)
+                    self._note_at(partition, wanted, request.params)
+                except ApiError as e:
+                    refused[wanted] = e
+        finally:
+            self._collecting = outer
+            self._drain()
         return refused
 
     def _note_at(self, partition: Partition, wanted: FetchPartition, params: ReadParams) -> None:
@@ -282,18 +295,28 @@ class ReadService:
     # -- waiting -------------------------------------------------------------------------------
 
     def wake(self, read: ReadInFlight) -> None:
-        """Something has moved for a parked read: judge it at the end of this turn."""
-        if not self._woken:
-            self._loop.call_soon(self._drain)
+        """Something has moved for a parked read: judge it when all that moves now has moved."""
+        waits = self._woken or self._collecting
         self._woken[read] = None
+        # The next turn of the loop would be later by all the requests that are read before.
+        if not waits and not self._turns.after_writes(self._drain):
+            self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
-        while self._woken:
-            # All at a time: to look for the first of a dict, again and again, costs the square.
-            turn = list(self._woken)
-            self._woken.clear()
-            for read in turn:
-                read.woken()
+        if self._collecting:
+            return  # the caller below goes on
+        self._collecting = True
+        try:
+            while self._woken:
+                # All at a time: to find the first of a dict, again and again, costs the square.
+                turn = list(self._woken)
+                self._woken.clear()
+                for read in turn:
+                    read.woken()
+        finally:
+            self._collecting = False
+            if self._woken:  # one has failed
+                self._loop.call_soon(self._drain)
 
     def readable(self, read: ReadInFlight) -> int:
         """The bytes that a parked read would find now."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import date
 from typing import Any
 
+from ...support import rotation
 from .txn_mutants import TXN_MUTANTS
 
 LATE_S = 0.3
@@ -200,7 +200,5 @@ A_DAY = 3
 
 
 def of_the_day(day: int | None = None) -> list[str]:
-    """The bugs whose turn it is: all of them have theirs within `len(MUTANTS) / A_DAY` days."""
-    names = list(MUTANTS)
-    first = A_DAY * (date.today().toordinal() if day is None else day)
-    return [names[(first + i) % len(names)] for i in range(A_DAY)]
+    """The bugs whose turn it is."""
+    return rotation.of_the_day(list(MUTANTS), A_DAY, day)

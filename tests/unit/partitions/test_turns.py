@@ -297,3 +297,30 @@ def test_nobody_is_told_before_the_worker_has_what_was_begun(
         assert log[:2] == ["small written", "large ended"]
 
     run(test)
+
+
+class Waking:
+    """A partition whose write wakes a read."""
+
+    def __init__(self, turns: Turns, log: list[str], name: str) -> None:
+        self._turns, self._log, self._name = turns, log, name
+
+    def write_staged(self) -> None:
+        self._log.append(self._name)
+        assert self._turns.after_writes(lambda: self._log.append("reads"))
+
+
+@pytest.mark.uncompiled
+def test_reads_are_woken_once_after_all_partitions_of_a_turn_in_the_same_turn_of_the_loop() -> None:
+    async def test() -> None:
+        turns, log = Turns(), []
+        assert not turns.after_writes(lambda: log.append("never"))
+        turns.begin(1)
+        for name in ("a", "b"):
+            turns.add(Waking(turns, log, name), 1)  # type: ignore[arg-type]
+        turns.end()
+        assert log == ["a", "b", "reads"]
+        assert not turns.after_writes(lambda: log.append("never"))
+        turns.stop()
+
+    run(test)
