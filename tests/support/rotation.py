@@ -1,4 +1,4 @@
-"""What takes its turn: of many costly cases a run takes some, and after some days all had theirs."""
+"""What takes its turn: of many costly cases a run takes some; after some days all had theirs."""
 
 from __future__ import annotations
 

@@ -29,6 +29,13 @@ ABORTABLE_FROM: Final = 11
 ADDS_FROM: Final = 12
 """The first version that puts its partitions into the transaction (KIP-890)."""
 
+_OPERATIONS: Final = (
+    *(SupportedOperation.DEFAULT_ERROR for _ in range(ABORTABLE_FROM)),
+    *(SupportedOperation.GENERIC_ERROR for _ in range(ABORTABLE_FROM, ADDS_FROM)),
+    *(SupportedOperation.ADD_PARTITION for _ in range(ADDS_FROM, ProduceRequest.VERSIONS.stop)),
+)
+"""What a transactional client expects of the broker, by version."""
+
 
 @raw_handler(ProduceRequest, ProduceResponse)
 def produce(services: Services, exchange: Exchange, frame: memoryview, position: int) -> None:
@@ -41,18 +48,10 @@ def produce(services: Services, exchange: Exchange, frame: memoryview, position:
         body.timeout_ms,
         body.topics,
         body.transactional_id,
-        _operation(version),
+        _OPERATIONS[version],
         version >= ZSTD_FROM,
     )
     services.append(request, partial(_answer, services, exchange, body.acks))
-
-
-def _operation(version: int) -> SupportedOperation:
-    if version >= ADDS_FROM:
-        return SupportedOperation.ADD_PARTITION
-    if version >= ABORTABLE_FROM:
-        return SupportedOperation.GENERIC_ERROR
-    return SupportedOperation.DEFAULT_ERROR
 
 
 def _answer(services: Services, exchange: Exchange, acks: int, result: AppendResult) -> None:
@@ -63,17 +62,24 @@ def _answer(services: Services, exchange: Exchange, acks: int, result: AppendRes
             if not acks:
                 # A producer without acknowledgements can only be told by a closed connection.
                 exchange.connection.refuse("a Produce request with acks=0 failed")
-        exchange.finish(_encoded(services, exchange, result) if acks else None)
+        if not acks:
+            exchange.finish(None)
+        elif result.leaders is None:
+            exchange.finish(
+                encode_produce_response(exchange.correlation_id, exchange.version, result.topics)
+            )
+        else:
+            exchange.finish(_with_leaders(services, exchange, result, result.leaders))
     except Exception:
         # One answer that cannot be given must not cost the others of the turn theirs.
         log.exception("a Produce request could not be answered")
         exchange.connection.abort()
 
 
-def _encoded(services: Services, exchange: Exchange, result: AppendResult) -> bytes:
-    if result.leaders is None:
-        return encode_produce_response(exchange.correlation_id, exchange.version, result.topics)
-    endpoints = services.cluster.endpoints(ANONYMOUS, result.leaders, exchange.connection.listener)
+def _with_leaders(
+    services: Services, exchange: Exchange, result: AppendResult, leaders: set[int]
+) -> bytes:
+    endpoints = services.cluster.endpoints(ANONYMOUS, leaders, exchange.connection.listener)
     return encode_produce_response(
         exchange.correlation_id, exchange.version, result.topics, endpoints
     )

@@ -422,7 +422,10 @@ class Connection:
             exchange = pending[0]
             if not exchange.ready_ns:
                 exchange.ready_ns = monotonic_ns()
-            if not self._send(exchange):
+            answer, transport = exchange.answer, self._transport
+            if isinstance(answer, bytes) and transport is not None:
+                transport.write(answer)
+            elif not self._send(exchange):
                 return
             pending.popleft()
             exchange.answer = None
@@ -446,9 +449,7 @@ class Connection:
                 transport.writelines(cast("list[bytes]", answer))
                 return True
             answer = exchange.answer = deque(answer)
-        if not isinstance(answer, deque):
-            transport.write(answer)
-            return True
+        assert isinstance(answer, deque)  # plain bytes are written by `drain`
         if self._stream is None:
             self._stream = AnswerStream(self, transport, self._server.loop)
         try:

@@ -334,7 +334,10 @@ class Partition:
         """The log has grown: move the offsets that follow, and tell those who staged it."""
         if self.stopped is None:
             self.settle()
-            self._append_waiters.written(self.log.log_end_offset, self.acknowledges)
+            waiters = self._append_waiters
+            end = self.log.log_end_offset
+            if waiters.written(end, self.durable_offset, self.high_watermark):
+                waiters.acknowledge(self.acknowledges)
 
     def not_written(self, error: StorageError) -> None:
         """The disk has refused: nothing of what was staged is in the log."""

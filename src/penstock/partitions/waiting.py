@@ -56,16 +56,22 @@ class AppendWaiters:
         self._undecided: deque[Entry] = deque()
         """Likewise, but appended under an earlier leadership of this node."""
 
-    def written(self, end: int, acknowledges: Callable[[int, int], bool]) -> None:
-        """What was staged is in the log up to `end`: notify its waiters."""
+    def written(self, end: int, durable: int, committed: int) -> bool:
+        """What was staged is in the log up to `end`, durable and committed as far as said: notify
+        its waiters. Whether some of them wait on: both offsets may have moved meanwhile.
+        """
         unwritten = self.unwritten
+        wait_on = False
         while unwritten and unwritten[0][0] <= end:
             entry = unwritten.popleft()
-            if entry[1] == ACKS_NONE or acknowledges(entry[0], entry[1]):
+            acks = entry[1]
+            if acks == ACKS_NONE or entry[0] <= (committed if acks == ACKS_ALL else durable):
                 entry[2].appended()
             else:
+                wait_on = True
                 self.add(*entry)
                 entry[2].waits()
+        return wait_on
 
     def not_written(self, code: ErrorCode, message: str) -> None:
         """What was staged will not be written."""

@@ -140,9 +140,9 @@ class AppendInFlight(AppendResult):
         "_done",
         "_held",
         "_hints",
-        "_parts",
         "_timer",
         "left",
+        "parts",
         "refusal",
         "request",
         "transaction",
@@ -155,18 +155,14 @@ class AppendInFlight(AppendResult):
         self.request = request
         self._done: Callable[[AppendResult], None] | None = done
         self._hints = hints
-        self._parts: list[_Part] = []
+        self.parts: list[_Part] = []
+        """Those whose batches are staged."""
         self._timer: asyncio.TimerHandle | None = None
         self._held = False
         self.left = 1
         """Partitions that are not done, and one for the staging itself."""
         self.transaction: AppendTransaction | None = None  # where there is a transactional id
         self.refusal: ApiError | None = None  # of the request as a whole
-
-    def waits_for(self, part: _Part) -> None:
-        """A partition has staged its batch."""
-        self._parts.append(part)
-        self.left += 1
 
     def moved(self, topic: TopicKey, answer: PartitionAnswer) -> PartitionAnswer:
         """`answer`, with the partition's new leader if its error means that there is one."""
@@ -212,7 +208,7 @@ class AppendInFlight(AppendResult):
             self.waits_since_ns = monotonic_ns()
 
     def _timed_out(self) -> None:
-        for part in self._parts:
+        for part in self.parts:
             part.timed_out()
         self._finish()
 
@@ -220,7 +216,7 @@ class AppendInFlight(AppendResult):
         if self._timer is not None:
             self._timer.cancel()
         done, self._done = self._done, None
-        self._parts.clear()  # no request may lie in a cycle
+        self.parts.clear()  # no request may lie in a cycle
         if done is not None:
             done(self)
 
@@ -268,7 +264,9 @@ class _Part:
         self.answers[self.place] = appended(
             self.index, info.first_offset, info.log_append_time, info.log_start_offset
         )
-        self.append.waits_for(self)
+        append = self.append
+        append.parts.append(self)
+        append.left += 1
 
     def refused(self, error: ApiError, partition: Partition | None) -> None:
         answer = self.append.moved(self.topic, _error(self.index, error, partition))

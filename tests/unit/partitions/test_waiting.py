@@ -74,7 +74,7 @@ def test_what_is_written_is_acknowledged_as_its_acks_ask() -> None:
         (1, 2, 3, 4), (ACKS_NONE, ACKS_LEADER, ACKS_ALL, ACKS_LEADER), made, strict=True
     ):
         waiters.unwritten.append((end, acks, waiter))
-    waiters.written(3, lambda end, acks: acks == ACKS_LEADER and end <= 3)
+    assert waiters.written(3, durable=3, committed=2)
     assert [waiter.told for waiter in made] == [[None], [None], ["waits"], []]
     waiters.not_written(ErrorCode.KAFKA_STORAGE_ERROR, "")
     assert made[3].told == [ErrorCode.KAFKA_STORAGE_ERROR]
