@@ -343,6 +343,7 @@ class AppendService:
         self._verification = verification
         self._loop = asyncio.get_running_loop()
         self._unpackers = ThreadPoolExecutor(UNPACKERS, thread_name_prefix="unpack")
+        self._unpacks: set[asyncio.Future[None]] = set()
         self._alarm = Alarm(log)
         self.failures = 0
         """Writes of staged batches that the disk has refused."""
@@ -434,10 +435,18 @@ class AppendService:
 
     def _unpack(self, append: AppendInFlight, work: list[_Unpacking], now_ms: int) -> None:
         append.hold()
-        done = self._loop.run_in_executor(self._unpackers, _unpack_all, work, now_ms)
-        done.add_done_callback(lambda _: self._unpacked(append, work, now_ms))
+        unpack = self._loop.run_in_executor(self._unpackers, _unpack_all, work, now_ms)
+        self._unpacks.add(unpack)
+        unpack.add_done_callback(lambda _: self._unpacked(append, work, now_ms, unpack))
 
-    def _unpacked(self, append: AppendInFlight, work: list[_Unpacking], now_ms: int) -> None:
+    def _unpacked(
+        self,
+        append: AppendInFlight,
+        work: list[_Unpacking],
+        now_ms: int,
+        unpack: asyncio.Future[None],
+    ) -> None:
+        self._unpacks.discard(unpack)
         self._turns.begin(append.request.source)
         try:
             for one in work:
@@ -468,8 +477,10 @@ class AppendService:
         self._alarm.raised(name, f"append to {name} refused: {error}", partition=name)
 
     async def stop(self) -> None:
-        """Give up what still waits to be verified, and write what is staged."""
+        """Give up what still waits to be verified, and write what is staged or being unpacked."""
         await self._verification.stop()
+        while self._unpacks:
+            await asyncio.wait(self._unpacks)  # it returns after their callbacks
         self._unpackers.shutdown()
         self._turns.stop()
 

@@ -111,7 +111,8 @@ def test_what_is_written_during_a_round_waits_for_the_next(tmp_path: Path) -> No
             with rig.held_flushes() as release_first:
                 first.send(produce_request(topic, None), 12)
                 await until(lambda: partition.log.log_end_offset == 1)
-                await asyncio.sleep(0.02)  # the first round has begun: its end is fixed
+                # The first round has begun: its end is fixed.
+                await until(lambda: not rig.broker.flusher._wanted)
                 second.send(produce_request(topic, None), 12)
                 await until(lambda: partition.log.log_end_offset == 2)
                 with rig.held_flushes() as release_second:

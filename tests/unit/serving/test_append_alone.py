@@ -40,6 +40,13 @@ class NoHints:
         return None
 
 
+class Verification:
+    """Of no transaction."""
+
+    async def stop(self) -> None:
+        """There is nothing to give up."""
+
+
 class Source:
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -55,7 +62,8 @@ class Publisher:
     """Hands requests to the service, and keeps what comes back."""
 
     def __init__(self, it: Alone) -> None:
-        parts: tuple[Any, ...] = (Replicas(it.partition), it.turns, NoHints(), it.clock, None)
+        made = (it.turns, NoHints(), it.clock, Verification())
+        parts: tuple[Any, ...] = (Replicas(it.partition), *made)
         self.service = AppendService(*parts)
         self.results: list[AppendResult] = []
         self.source = Source()
@@ -142,12 +150,17 @@ def test_what_is_refused_is_answered_at_once(
     asyncio.run(test())
 
 
+def large_batch(it: Alone) -> bytes:
+    """So large that a worker unpacks it."""
+    values = [bytes([number]) * 100_000 for number in range(3)]
+    records = [Record(i, it.clock.now_ms(), None, v) for i, v in enumerate(values)]
+    return build_batch(records, compression=Compression.ZSTD)
+
+
 def test_a_source_is_held_while_its_batch_is_unpacked(tmp_path: Path) -> None:
     async def test() -> None:
         with publishing(tmp_path, NODE) as (it, publisher):
-            values = [bytes([number]) * 100_000 for number in range(3)]
-            records = [Record(i, it.clock.now_ms(), None, v) for i, v in enumerate(values)]
-            large = build_batch(records, compression=Compression.ZSTD)
+            large = large_batch(it)
             publisher.append(large)
             assert publisher.source.seen == [f"hold {len(large)}"]
             publisher.append(batch([b"of another"]), source=Source())
@@ -157,5 +170,19 @@ def test_a_source_is_held_while_its_batch_is_unpacked(tmp_path: Path) -> None:
             assert publisher.source.seen == [f"hold {len(large)}", "release"]
             assert sorted(a.base_offset for a in publisher.answers) == [0, 1]
             assert cast("int", it.partition.log.log_end_offset) == 4
+
+    asyncio.run(test())
+
+
+def test_what_is_being_unpacked_when_the_service_stops_is_written_and_answered(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        with publishing(tmp_path, NODE) as (it, publisher):
+            publisher.append(large_batch(it))
+            await publisher.service.stop()
+            assert [answer.error_code for answer in publisher.answers] == [0]
+            assert it.partition.log.log_end_offset == 3
+            assert publisher.source.seen[-1] == "release"
 
     asyncio.run(test())
