@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from penstock.base.errors import ErrorCode
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from support.batches import Rec, batch
-from support.calls import RawTopic
+from support.calls import RawTopic, produce_request
 from support.loop_syncs import syncs_in_this_thread
 from unit.net.served import run
+from unit.serving.cluster_rig import Nodes, nodes
 from unit.serving.rig import Peer, Rig, running, until
 
 SEGMENT_BYTES = 1024 * 1024
@@ -100,6 +102,45 @@ def test_a_running_node_syncs_nothing_in_the_loops_thread(tmp_path: Path) -> Non
                 async with asyncio.TaskGroup() as group:
                     for flow, peer in zip(flows, peers, strict=True):
                         group.create_task(flow(rig, peer))
+                assert not found, "\n".join(dict.fromkeys(found))
+
+    run(test)
+
+
+async def publish_to_all(cluster: Nodes, name: str) -> None:
+    """One message to each partition, by the leader that the metadata names."""
+    topic = cluster.broker(cluster.controller).metadata.topics[name]
+    raw = RawTopic(name, topic.id)
+    for index, partition in enumerate(topic.partitions):
+        peer = await cluster.peer(partition.leader)
+        answer = await peer.send(produce_request(raw, batch([b"v"]), 13, partition=index))
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+def test_a_change_of_leaders_syncs_nothing_in_the_loops_thread(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with nodes(tmp_path, **QUICK_DUTIES) as cluster:
+            await until(lambda: cluster.controller)
+            await cluster.create(cluster.controller, "t")
+            await cluster.all_know("t")
+            with syncs_in_this_thread() as found:
+                await publish_to_all(cluster, "t")
+                gone = cluster.others[0]
+                await cluster.lose(gone)
+
+                def led_by_others() -> bool:
+                    topics = [cluster.broker(i).metadata.topics["t"] for i in cluster.running]
+                    return all(p.leader not in (gone, -1) for t in topics for p in t.partitions)
+
+                await until(led_by_others)
+                await publish_to_all(cluster, "t")
+                epochs = [
+                    partition.log.epochs.latest_epoch
+                    for i in cluster.running
+                    for partition in cluster.broker(i).replicas.open_partitions()
+                    if partition.topic == "t"
+                ]
+                assert max(epochs) > min(epochs)  # some have another leader now
                 assert not found, "\n".join(dict.fromkeys(found))
 
     run(test)
