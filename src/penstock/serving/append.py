@@ -138,9 +138,9 @@ class AppendInFlight(AppendResult):
 
     __slots__ = (
         "_done",
-        "_held",
         "_hints",
         "_timer",
+        "held",
         "left",
         "parts",
         "refusal",
@@ -151,14 +151,19 @@ class AppendInFlight(AppendResult):
     def __init__(
         self, request: AppendRequest, done: Callable[[AppendResult], None], hints: LeaderHints
     ) -> None:
-        super().__init__()
+        # The base's own constructor is a call that every request would pay for.
+        self.topics = []
+        self.failed = False
+        self.leaders = None
+        self.waits_since_ns = 0
         self.request = request
         self._done: Callable[[AppendResult], None] | None = done
         self._hints = hints
         self.parts: list[_Part] = []
         """Those whose batches are staged."""
         self._timer: asyncio.TimerHandle | None = None
-        self._held = False
+        self.held = False
+        """Its source hands in nothing more."""
         self.left = 1
         """Partitions that are not done, and one for the staging itself."""
         self.transaction: AppendTransaction | None = None  # where there is a transactional id
@@ -178,7 +183,7 @@ class AppendInFlight(AppendResult):
     def one_done(self) -> None:
         self.left -= 1
         if not self.left:
-            self._finish()
+            self.finish()
 
     def waits(self) -> None:
         """A partition has to wait for its acknowledgement."""
@@ -190,8 +195,8 @@ class AppendInFlight(AppendResult):
     def hold(self) -> None:
         """Not all of the request can be staged yet: its source has to wait."""
         self.held_up()
-        if not self._held:
-            self._held = True
+        if not self.held:
+            self.held = True
             topics = self.request.topics
             size = sum(len(records or b"") for _, partitions in topics for _, records in partitions)
             self.request.source.hold(size)
@@ -199,8 +204,8 @@ class AppendInFlight(AppendResult):
     def release(self) -> None:
         """All is staged, or refused."""
         self.request.topics = []
-        if self._held:
-            self._held = False
+        if self.held:
+            self.held = False
             self.request.source.release()
 
     def held_up(self) -> None:
@@ -210,9 +215,9 @@ class AppendInFlight(AppendResult):
     def _timed_out(self) -> None:
         for part in self.parts:
             part.timed_out()
-        self._finish()
+        self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         done, self._done = self._done, None
@@ -281,7 +286,10 @@ class _Part:
     def appended(self) -> None:
         if not self.done:
             self.done = True
-            self.append.one_done()
+            append = self.append
+            append.left -= 1  # as `one_done`, without the call
+            if not append.left:
+                append.finish()
 
     def failed(self, code: ErrorCode, message: str) -> None:
         if self.done:
