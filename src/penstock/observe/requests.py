@@ -67,15 +67,20 @@ class RequestMetrics:
         queue, local, remote, send, total = self._phases[request.api_key]
         received_ns, started_ns = request.received_ns, request.started_ns
         ready_ns, sent_ns = request.ready_ns, request.sent_ns
-        local_done_ns = request.local_done_ns or ready_ns
+        local_done_ns = request.local_done_ns
+        if local_done_ns:
+            remote_ns = ready_ns - local_done_ns
+            remote.counts[remote_ns.bit_length()] += 1
+            remote.sum_ns += remote_ns
+        else:
+            local_done_ns = ready_ns
+            remote.counts[0] += 1
         queue_ns, local_ns = started_ns - received_ns, local_done_ns - started_ns
-        remote_ns, send_ns = ready_ns - local_done_ns, sent_ns - ready_ns
+        send_ns = sent_ns - ready_ns
         queue.counts[queue_ns.bit_length()] += 1
         queue.sum_ns += queue_ns
         local.counts[local_ns.bit_length()] += 1
         local.sum_ns += local_ns
-        remote.counts[remote_ns.bit_length()] += 1
-        remote.sum_ns += remote_ns
         send.counts[send_ns.bit_length()] += 1
         send.sum_ns += send_ns
         total_ns = sent_ns - received_ns
