@@ -45,7 +45,8 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import StorageError, invariant
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import fsync_dir, fsync_path, unlink_if_exists
-from penstock.log.segment import (
+from penstock.log.segment import LogSegment
+from penstock.log.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -53,7 +54,6 @@ from penstock.log.segment import (
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     TXN_INDEX_SUFFIX,
-    LogSegment,
     remove_segment_files,
     segment_path,
 )

@@ -10,7 +10,8 @@ from penstock.config.log_config import LogConfig
 from penstock.log.environment import LogEnvironment
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.limits import RELATIVE_OFFSET_MAX
-from penstock.log.segment import LogSegment, remove_segment_files
+from penstock.log.segment import LogSegment
+from penstock.log.segment_files import remove_segment_files
 from penstock.log.staging import StagedAppends
 
 if TYPE_CHECKING:

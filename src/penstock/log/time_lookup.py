@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.base.errors import CorruptRecord, StorageError
 from penstock.base.ids import NO_TIMESTAMP
+from penstock.log.batch_search import headers_in
 from penstock.log.limits import LOOKUP_ON_LOOP_BYTES_MAX, LOOKUPS_AT_ONCE_MAX
 from penstock.log.record_times import record_times
-from penstock.log.segment import LogSegment, headers_in
+from penstock.log.segment import LogSegment
 from penstock.wire.compression import Compression
 from penstock.wire.records import HEADER_SIZE, BatchHeader, check_batch
 
