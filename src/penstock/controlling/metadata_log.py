@@ -24,8 +24,9 @@ from penstock.controlling.metadata_snapshots import (
     remove_parts,
     stored_snapshots,
 )
+from penstock.log.retention import delete_old_segments
 from penstock.log.files import write_atomically
-from penstock.log.flush import FlushTask
+from penstock.log.flush import FlushTask, flush_begin, flush_done
 from penstock.log.log import Log
 from penstock.raft.effects import Append
 from penstock.raft.state import FILE_NAME, QuorumState
@@ -165,7 +166,7 @@ class MetadataLog:
 
     def flush_begin(self) -> FlushTask:
         """What is to be flushed; its `run` waits for the disk."""
-        self._flush = self.log.flush_begin()
+        self._flush = flush_begin(self.log)
         return self._flush
 
     def flush_done(self, task: FlushTask) -> int | None:
@@ -174,7 +175,7 @@ class MetadataLog:
         self._flush = None
         if not counts:
             task.up_to_offset = min(task.up_to_offset, self.log.recovery_point)
-        self.log.flush_done(task)
+        flush_done(self.log, task)
         return task.up_to_offset if counts else None
 
     # -- snapshots -----------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class MetadataLog:
         remove_older(self.dir)
         oldest = stored_snapshots(self.dir)[0]
         self.log.delete_records(oldest.offset)
-        self.log.delete_old_segments(self._clock.now_ms())
+        delete_old_segments(self.log, self._clock.now_ms())
         return oldest
 
     def begin_installation(self, snapshot: Snapshot) -> FlushTask:
@@ -197,10 +198,10 @@ class MetadataLog:
         """
         self._flush = None
         self.log.truncate_fully_and_start_at(snapshot.id.offset)
-        return self.log.flush_begin()
+        return flush_begin(self.log)
 
     def installed(self, snapshot: Snapshot, flushed: FlushTask) -> None:
-        self.log.flush_done(flushed)
+        flush_done(self.log, flushed)
         self.snapshot = snapshot
         remove_older(self.dir, keep=1)
 

@@ -23,6 +23,7 @@ from threading import Lock
 from penstock.base.errors import CorruptRecord, InvariantBroken, StorageError
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
 from penstock.config.log_config import LogConfig
+from penstock.log.flush import flush_is_due
 from penstock.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -39,7 +40,12 @@ from penstock.log.files import fsync_dir, unlink_if_exists
 from penstock.log.limits import RETENTION_LOGS_PER_STEP
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log
-from penstock.log.retention import NEVER_MS, nothing_due_before_ms
+from penstock.log.retention import (
+    NEVER_MS,
+    delete_old_segments,
+    due_deletions,
+    nothing_due_before_ms,
+)
 from penstock.log.time_lookup import TimeLookups
 
 logger = logging.getLogger("penstock.log")
@@ -286,7 +292,7 @@ class LogManager:
             try:
                 log = self._logs.get(tp) if was_open else self.get(tp)
                 if log is not None:
-                    gone = log.delete_old_segments(now_ms)
+                    gone = delete_old_segments(log, now_ms)
                     log.producers.remove_expired(now_ms)
                     if not (was_open or log.deleted_segments or log.unflushed_messages):
                         self._forget(tp, log)
@@ -327,7 +333,7 @@ class LogManager:
         changes.collect()
         due = []
         for log in list(changes.flushing):
-            if self._logs.get(log.topic_partition) is log and log.flush_is_due(now_ms):
+            if self._logs.get(log.topic_partition) is log and flush_is_due(log, now_ms):
                 due.append(log)
             elif not log.unflushed_messages or log.config.flush_ms == NEVER_MS:
                 del changes.flushing[log]  # not before it is written to again
@@ -355,7 +361,7 @@ class LogManager:
         changes.collect()
         for log in list(changes.removing):
             if self._logs.get(log.topic_partition) is log:
-                paths += log.due_deletions(now_ms)
+                paths += due_deletions(log, now_ms)
             if not log.deleted_segments or self._logs.get(log.topic_partition) is not log:
                 del changes.removing[log]
         return paths

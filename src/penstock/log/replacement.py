@@ -65,12 +65,10 @@ if TYPE_CHECKING:
 class SegmentSwap:
     """One `.cleaned` segment on its way to the place of the ones it was made from."""
 
-    def __init__(
-        self, log: Log, env: LogEnvironment, base_offset: int, replaced: Iterable[int]
-    ) -> None:
+    def __init__(self, log: Log, base_offset: int, replaced: Iterable[int]) -> None:
         bases = set(replaced)
         self._log = log
-        self._env = env
+        self._env = log.env
         self._dir = log.dir
         self._base = base_offset
         self._old = [s for s in log.segments if s.base_offset in bases]

@@ -22,6 +22,7 @@ from time import monotonic_ns
 
 from penstock.base.errors import StorageError
 from penstock.base.ids import TopicPartition
+from penstock.log.flush import flush_begin, flush_done
 from penstock.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_checkpoint, write_checkpoint
 from penstock.log.cleaner import LogToClean, clean_job, cleanable, filthiest
 from penstock.log.cleaner_client import CleanAborted, Cleaner
@@ -175,10 +176,10 @@ class Compaction:
         Above it a gap between segments is a loss to recovery; compaction leaves gaps.
         """
         if compacted.recovery_point < end_offset:
-            cuts, task = compacted.cuts, compacted.flush_begin()
+            cuts, task = compacted.cuts, flush_begin(compacted)
             await asyncio.to_thread(task.run)
             if compacted.cuts == cuts or task.error is not None:
-                compacted.flush_done(task)
+                flush_done(compacted, task)
         await asyncio.to_thread(self._broker.logs.checkpoint_task())
 
     async def _swap_in(self, compacted: Log, group: CleanedGroup) -> bool:

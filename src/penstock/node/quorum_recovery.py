@@ -21,6 +21,7 @@ from penstock.base.errors import StorageError
 from penstock.base.ids import METADATA_TOPIC, TopicPartition, parse_uuid
 from penstock.config.log_config import LogConfig
 from penstock.controlling.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from penstock.log.flush import flush
 from penstock.log.checkpoints import read_meta_properties
 from penstock.log.manager import LogManager
 from penstock.raft.control_records import voters_record
@@ -108,7 +109,7 @@ class StoppedNode:
             partition_leader_epoch=epoch,
         )
         self._log.append(Append(batch, survivor.end_offset, survivor.end_offset))
-        self._log.log.flush()
+        flush(self._log.log)
 
     def close(self) -> None:
         self._logs.close()

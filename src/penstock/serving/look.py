@@ -240,7 +240,9 @@ class Looker:
         else:
             look.more = True
         if params.read_committed:
-            read_to = offset if look.slice is None else min(end, log.end_of(look.slice))
+            read_to = offset
+            if look.slice is not None:
+                read_to = min(end, log.segments.offset_above(look.slice, log.log_end_offset))
             look.aborted = [
                 AbortedTransaction(txn.producer_id, txn.first_offset)
                 for txn in log.aborted_transactions(offset, read_to)

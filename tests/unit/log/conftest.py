@@ -14,6 +14,7 @@ import pytest
 
 from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
+from penstock.log.retention import due_deletions
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import remove_paths
@@ -140,7 +141,7 @@ class LogBox:
             offset = end
 
     def remove_deleted(self, now_ms: int) -> None:
-        remove_paths(self.log.due_deletions(now_ms))
+        remove_paths(due_deletions(self.log, now_ms))
 
     def names(self, suffix: str) -> list[str]:
         return sorted(n for n in os.listdir(self.dir) if n.endswith(suffix))

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import StorageError
+from penstock.log.flush import flush
 from penstock.log.limits import INDEX_FLUSH_BATCHES, WRITE_RETRY_PAUSE_MS
 
 STEPS = st.lists(
@@ -64,7 +65,7 @@ def refuse(box: Any, producer: Producer, room: int) -> None:
 
 def flush(box: Any) -> None:
     box.log.batches_unindexed = INDEX_FLUSH_BATCHES
-    box.log.flush()
+    flush(box.log)
 
 
 def run(box: Any, steps: list[tuple[str, int, int]]) -> None:

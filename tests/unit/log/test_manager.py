@@ -14,6 +14,7 @@ import pytest
 from penstock.base.errors import StorageError
 from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
+from penstock.log.flush import flush
 from penstock.log.checkpoints import read_checkpoint
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import FileCache, remove_paths
@@ -111,7 +112,7 @@ def test_recovery_points_and_log_starts_are_kept_also_of_logs_not_opened(home: H
     for i in range(3):
         log = manager.get_or_create(tp(i), TOPIC_ID)
         home.append(log, 4)
-        log.flush()
+        flush(log)
     log.delete_records(2)
     manager.close()
     manager = home.start()

@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
 from penstock.base.ids import TopicPartition
+from penstock.log.retention import delete_old_segments
 from penstock.log.closing import close_logs
 from penstock.log.log import Batch
 from penstock.log.producer_snapshot import (
@@ -297,7 +298,7 @@ def test_snapshots_go_with_their_segments(new_box: Any) -> None:
         box.send(7, i)
     assert len(box.log.segments) > 2
     assert len(box.names(".snapshot")) == len(box.log.segments) - 1
-    box.log.delete_old_segments(box.clock.ms)
+    delete_old_segments(box.log, box.clock.ms)
     box.remove_deleted(box.clock.ms)
     assert [s.base_offset for s in box.log.segments] == [6]
     assert box.names(".snapshot") == [f"{6:020d}.snapshot"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import StorageError
+from penstock.log.flush import flush
 from penstock.log import replacement
 from penstock.wire.records import Record, build_batch
 from support.swaps import swap_in
@@ -252,10 +253,10 @@ def test_a_flush_after_a_cut_makes_the_names_durable(
     new_box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box = two_segments(new_box)
-    box.log.flush()
+    flush(box.log)
     box.log.truncate_to(4)
     box.append(b"other")
     synced: list[str] = []
     monkeypatch.setattr("penstock.log.flush.fsync_dir", synced.append)
-    box.log.flush()
+    flush(box.log)
     assert str(box.dir) in synced
