@@ -52,7 +52,8 @@ from penstock.coordinator.effects import (
 )
 from penstock.coordinator.shard_protocol import Participant, Shard
 from penstock.log.producer_state import AppendOrigin
-from penstock.partitions.partition import Partition, Role
+from penstock.partitions.leadership import Role
+from penstock.partitions.partition import Partition
 from penstock.partitions.waiting import ACKS_ALL
 from penstock.wire.schema import Message
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.coordinator.transaction.states import IDLE, PASSED_THROUGH, State
 from penstock.observe.metrics import Kind, Reading, Registry, Sample, slices
-from penstock.partitions.partition import Role
+from penstock.partitions.leadership import Role
 
 if TYPE_CHECKING:
     from penstock.base.clock import Clock

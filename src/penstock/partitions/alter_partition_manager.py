@@ -153,14 +153,14 @@ class AlterPartitionManager:
 
     def _look_again(self, partition: Partition) -> None:
         if not self._stopped:
-            partition.look_around()
+            partition.leadership.check()
 
     def _take_answer(
         self, partition: Partition, change: IsrChange, answer: ResponsePartitionData
     ) -> None:
         if answer.error_code:
             self.failures_total += 1
-            if partition.isr_refused(change, answer.error_code):
+            if partition.leadership.refused(change, answer.error_code):
                 self._loop.call_later(RETRY_PAUSE_S, self._ask_again, partition, change)
             else:
                 self._loop.call_later(REFUSED_PAUSE_S, self._look_again, partition)
@@ -169,4 +169,6 @@ class AlterPartitionManager:
             self.expands_total += 1
         else:
             self.shrinks_total += 1
-        partition.isr_altered(change, answer.isr, answer.leader_epoch, answer.partition_epoch)
+        partition.leadership.altered(
+            change, answer.isr, answer.leader_epoch, answer.partition_epoch
+        )

@@ -35,7 +35,8 @@ from penstock.metadata.names import INTERNAL_TOPICS
 from penstock.observe.standard import TopicMetrics
 from penstock.partitions.batch_validation import BatchRules, InternalTopicRules
 from penstock.partitions.high_watermarks import HighWatermarks
-from penstock.partitions.partition import Partition, Role
+from penstock.partitions.leadership import Role
+from penstock.partitions.partition import Partition
 from penstock.partitions.replica_environment import ReplicaEnvironment
 from penstock.replica.leader import IsrChange
 
@@ -290,7 +291,7 @@ class ReplicaManager:
                 self._want_open(topic, index, registration)
         else:
             try:
-                if partition.follow(registration):
+                if partition.leadership.follow(registration):
                     self._place(partition)
             except PenstockError as e:
                 partition.stop(f"it cannot follow the metadata: {e}")
@@ -405,7 +406,7 @@ class ReplicaManager:
         for number, partition in enumerate(list(self.open_partitions()), 1):
             if self.hosted(partition.log.topic_partition) is partition:
                 try:
-                    partition.look_around()
+                    partition.leadership.check()
                 except InvariantBroken as e:
                     partition.stop(str(e))
             if number % LOOKS_PER_STEP == 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from penstock.metadata.records import NO_LEADER
 from penstock.observe.metrics import Reading, Registry, Sample
-from penstock.partitions.partition import Role
+from penstock.partitions.leadership import Role
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication import Replication
 
