@@ -1,9 +1,9 @@
 """Group commit: one fsync round for everything that waits for the disk.
 
 A partition asks to be flushed; the round that starts next takes all that have asked by then, in one
-worker thread, while new wishes gather for the round after. So fsync before every acknowledgement
-costs one disk write for many requests. The event loop's thread owns the wishes; only
-`FlushTask.run` is called in the worker.
+worker thread, while new requests gather for the round after. So fsync before every acknowledgement
+costs one disk write for many appends. Owned by the event loop's thread; only `FlushTask.run` is
+called in the worker.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ class Partition:
         self.durable_offset = log.log_end_offset
         self.high_watermark = self._stable = log.log_start_offset
         self._remembered = high_watermark
-        """The high watermark of the last run: it counts only if this replica leads before a leader
-        has spoken, as after a loss of power the log may hold what had been cut off before.
+        """The high watermark of the last run. It counts only if this replica leads before it has
+        fetched from a leader: after a loss of power the log may hold what had been truncated.
         """
         self.registration = registration
         self.role = role_in(registration, env.node_id)
@@ -231,7 +231,7 @@ class Partition:
         return info
 
     def write_staged(self) -> None:
-        """Write what is staged, after what is being written, and tell those who staged it."""
+        """Write what is staged, after what is being written, and call the waiters."""
         try:
             self.log.write_staged()
         except StorageError as refusal:
@@ -247,13 +247,13 @@ class Partition:
             self.write_staged()
 
     def begin_write(self) -> BackgroundWrite | None:
-        """Begin to write what is staged; None if it is not worth a worker. Nobody is told yet:
-        `StorageError` is for `not_written`.
+        """Begin to write what is staged; None if it is not worth a worker. Calls no waiter: on
+        `StorageError` the caller calls `not_written`.
         """
         return self.log.begin_write()
 
     def end_write(self, write: BackgroundWrite) -> None:
-        """Take up what a worker has written, waiting for it if need be."""
+        """Make what a worker has written part of the log, waiting for it if necessary."""
         try:
             self.log.end_write(write)
         except StorageError as refusal:
@@ -297,9 +297,7 @@ class Partition:
         self.settle()
 
     def flush_failed(self, message: str) -> None:
-        """The disk refused to keep what was written. Nobody knows what it has: nothing more becomes
-        durable here.
-        """
+        """A flush has failed. If what the disk holds is unknown, nothing more becomes durable."""
         self.flush_wanted = self.log.health.for_good
         self._fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
@@ -335,8 +333,8 @@ class Partition:
         if readers.consumers:
             readers.committed(log_.bytes_in, stable_moved=stable != was, released=lagged)
         if readers.followers:
-            # Told with the next answer: a follower is woken for it only if consumers read there,
-            # or if it may have led what is now committed, and producers wait for its word.
+            # Followers learn it with the next response. They are woken for it only if consumers
+            # read there, or if one of them led when this was appended, and its producers wait.
             leader = self.leader
             prompt = self.prompts_followers or (
                 leader is not None and high_watermark <= leader.epoch_start_offset
@@ -361,7 +359,7 @@ class Partition:
             self.deletions.reached(self.low_watermark)
 
     def check_replica(self, broker_id: int) -> None:
-        """Refuse a follower that the metadata here does not know as one (yet)."""
+        """Refuse a follower that is not a replica according to the metadata of this node (yet)."""
         if self.leader is None or broker_id not in self.leader.followers:
             raise ApiError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -370,7 +368,7 @@ class Partition:
 
     @property
     def prompts_followers(self) -> bool:
-        """Whether followers are told of commits at once, since consumers read from them."""
+        """Whether followers are woken for every commit, since consumers read from them."""
         return self._env.follower_reads
 
     def in_sync(self, broker_id: int) -> bool:
@@ -395,7 +393,7 @@ class Partition:
     # -- following a leader --------------------------------------------------------------------
 
     def replicate(self, records: memoryview | None, step: Append) -> None:
-        """Append what the leader sent and take over its offsets; StorageError if that fails."""
+        """Append what the leader sent and adopt its offsets; StorageError if that fails."""
         log_ = self.log
         if records:
             self._make_room_for(records)
@@ -443,11 +441,11 @@ class Partition:
         return end_offset <= reached
 
     def wait_for(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
-        """`waiter` is told when all below `end_offset` is durable or committed."""
+        """`waiter` is called when all below `end_offset` is durable or committed."""
         self._append_waiters.add(end_offset, acks, waiter)
 
     def wake_all(self) -> None:
-        """Something has happened that all readers have to hear of."""
+        """Wake all readers, whatever they wait for."""
         self.readers.changed(self.log.bytes_in)
 
     def _fail_waiters(self, code: ErrorCode, message: str) -> None:
@@ -458,13 +456,13 @@ class Partition:
     # -- the end -------------------------------------------------------------------------------
 
     def close(self, code: ErrorCode, message: str) -> None:
-        """The partition leaves this node: nobody may go on waiting for it."""
+        """The partition leaves this node: fail all waiters."""
         self.write_out()
         self._dismiss(code, message)
 
     def stop(self, reason: str) -> None:
-        """An invariant is broken: what memory says of this replica is not trusted any more. For
-        good: only a start reads the log anew.
+        """An invariant is broken: the state in memory is not trusted any more. For good: only a
+        restart of the node reads the log again.
         """
         if self.stopped is not None:
             return

@@ -42,8 +42,8 @@ from penstock.replica.leader import IsrChange
 
 log = logging.getLogger("penstock.partitions")
 
-LOOKS_PER_STEP = 256
-"""Replicas that a step of `look_around` looks at: about a millisecond."""
+CHECKS_PER_STEP = 256
+"""Replicas per step of `check_replicas`: about a millisecond."""
 
 
 class Stopped(NamedTuple):
@@ -54,7 +54,7 @@ class Stopped(NamedTuple):
 
 
 class ReplicaListener(Protocol):
-    """Who makes replication happen."""
+    """Replication, as the manager notifies it."""
 
     def on_leadership(self, partition: Partition) -> None:
         """A replica was opened, or its leader epoch is another one."""
@@ -63,13 +63,13 @@ class ReplicaListener(Protocol):
         """A replica is no longer this node's."""
 
     def on_stopped(self, partition: Partition) -> None:
-        """A replica was stopped; if it leads, somebody else should."""
+        """A replica was stopped; if it leads, another broker should."""
 
     def on_to_open(self) -> None:
         """There is something for `open_next` to do."""
 
-    def on_looking(self, steps: Iterator[None]) -> None:
-        """Replicas are to be looked at: `steps` does it, with time for others in between."""
+    def on_checks(self, steps: Iterator[None]) -> None:
+        """Replicas are to be checked: `steps` does it, and lets requests be served in between."""
 
 
 class ReplicaManager:
@@ -188,7 +188,7 @@ class ReplicaManager:
     def _open(self, topic: Topic, index: int, registration: metadata.Partition) -> Partition:
         tp = TopicPartition(topic.name, index)
         if self._started and self._logs.topic_id_of(tp) not in (None, topic.id):
-            log.info("the log %s is of a deleted topic with the same name and goes", tp)
+            log.info("the log %s of a deleted topic with the same name is deleted", tp)
             self._delete(tp)
         opened = self._logs.get_or_create(tp, topic.id)
         partition = Partition(
@@ -211,7 +211,7 @@ class ReplicaManager:
         return partition
 
     def _place(self, partition: Partition) -> None:
-        """A replica has (perhaps) another role: let it be found accordingly."""
+        """Register a replica under its role, which may have changed."""
         if partition.role is Role.LEADER:
             led = self._led.get(partition.topic)
             if led is None:
@@ -277,7 +277,7 @@ class ReplicaManager:
         for topic_id, index in sorted(delta.changed_partitions):
             self._follow(topic_id, index)
         if delta.changed_brokers:
-            self._look_soon()
+            self._check_soon()
 
     def _follow(self, topic_id: Uuid, index: int) -> None:
         topic = self._image.topics_by_id[topic_id]
@@ -321,7 +321,7 @@ class ReplicaManager:
             self._listener.on_stopped(partition)
 
     def _on_broken(self, tp: TopicPartition, reason: str) -> None:
-        """A log has broken an invariant while it was kept in order."""
+        """A log has broken an invariant during housekeeping."""
         partition = self.hosted(tp)
         if partition is None:
             self._logs.abandon(tp, reason)
@@ -329,12 +329,12 @@ class ReplicaManager:
             partition.stop(reason)
 
     def _forget(self, partition: Partition) -> None:
-        """Have nobody find the replica any more."""
+        """Take the replica out of the tables."""
         self._led.get(partition.topic_id, {}).pop(partition.index, None)
         self._hosted.get(partition.topic_id, {}).pop(partition.index, None)
 
     def reconfigure_all(self) -> None:
-        """The node's own defaults have changed: every open log takes them up."""
+        """The node's own defaults have changed: apply them to every open log."""
         for key in list(self._hosted):
             if isinstance(key, str):
                 self._reconfigure(key)
@@ -369,7 +369,7 @@ class ReplicaManager:
 
     def _delete(self, tp: TopicPartition) -> None:
         if not self._started:
-            return  # the metadata is still on its way: what it says now may be of long ago
+            return  # the metadata is still being loaded: it may be outdated
         self._high_watermarks.forget(tp)
         try:
             self._logs.delete(tp)
@@ -383,16 +383,16 @@ class ReplicaManager:
         moved = [self.hosted(tp) for tp in self._logs.moved_watermarks()]
         return self._high_watermarks.checkpoint_task([p for p in moved if p is not None])
 
-    def _look_soon(self) -> None:
-        """Brokers have come or gone: look at the first replicas now, at the others in a moment."""
+    def _check_soon(self) -> None:
+        """Brokers have come or gone: check the first replicas now, the others soon."""
         steps = self._steps()
         if next(steps, self) is None and self._listener is not None:
-            self._listener.on_looking(steps)
+            self._listener.on_checks(steps)
         else:
             for _ in steps:
                 pass
 
-    def look_around(self) -> Iterator[None]:
+    def check_replicas(self) -> Iterator[None]:
         """From time to time: drop in-sync replicas that have fallen behind, and try again to open
         what the disk refused. In steps, between which requests can be served.
         """
@@ -409,7 +409,7 @@ class ReplicaManager:
                     partition.leadership.check()
                 except InvariantBroken as e:
                     partition.stop(str(e))
-            if number % LOOKS_PER_STEP == 0:
+            if number % CHECKS_PER_STEP == 0:
                 yield
 
 
