@@ -101,9 +101,7 @@ class LogSegments:
         ):
             # The last write, for a reader that has read everything before it.
             position, size = active.hint_position, len(tail)
-            return LogSlice(
-                active.file, position, size, offset, log_end_offset, on_corrupt, tail
-            )
+            return LogSlice(active.file, position, size, offset, log_end_offset, on_corrupt, tail)
         for i in range(self.floor_index(offset), len(self._segments)):
             segment = self._segments[i]
             found = segment.find(offset)

@@ -1,8 +1,8 @@
 """Whether a replica leads or follows, under which leader epoch, and which replicas are in sync.
 
 The metadata decides all of it; `_TRANSITIONS` has what a new leader epoch means. The leader of
-several replicas has a `Leader`, which wants changes of the ISR: they are proposed to the controller,
-and its answers come back here (`altered`, `refused`). A follower has a `Follower`.
+several replicas has a `Leader`, which wants changes of the ISR: they are proposed to the
+controller, which answers with `altered` or `refused`. A follower has a `Follower`.
 
 The partition keeps roles and epochs as its own fields, since appends and reads need them. Owned by
 the event loop's thread.

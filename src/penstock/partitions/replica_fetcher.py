@@ -293,7 +293,11 @@ class ReplicaFetcher:
             self._append(key, followed, step, records)
         elif isinstance(step, Truncate):
             how = log.error if step.loses_committed else log.info
-            how("%r is truncated to offset %d, where the leader's log diverges", partition, step.offset)
+            how(
+                "%r is truncated to offset %d, where the leader's log diverges",
+                partition,
+                step.offset,
+            )
             partition.truncate_to(step.offset)
             self._session.name(key)
         elif isinstance(step, StartAnew):

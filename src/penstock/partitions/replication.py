@@ -1,5 +1,5 @@
-"""Runs replication on this node: fetchers for the followers, changes of the ISR for the leaders, and
-periodic duties.
+"""Runs replication on this node: fetchers for the followers, changes of the ISR for the leaders,
+and periodic duties.
 
 Replicas that the metadata wants here are opened a few at a time (`OPEN_TURN_S`), so that requests
 go on in between. Owned by the event loop's thread.

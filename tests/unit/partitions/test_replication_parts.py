@@ -105,7 +105,7 @@ class Sessions:
 @pytest.mark.uncompiled  # which takes no stand-in for a partition
 def test_a_session_is_told_of_changes_until_nobody_waits() -> None:
     context = Sessions().open()
-    session, [first, second, _] = context.session, context.to_look_at()
+    session, [first, second, _] = context.session, context.to_check()
     partition: Any = Replica()
     for wanted in (first, second):
         wanted.attach(partition)
@@ -131,11 +131,11 @@ def test_a_session_is_told_of_changes_until_nobody_waits() -> None:
 
 def test_another_isolation_or_rack_makes_everything_worth_a_look() -> None:
     session = Sessions().open().session
-    session.look_with((False, ""))
+    session.set_visibility((False, ""))
     session.dirty.clear()
-    session.look_with((False, ""))
+    session.set_visibility((False, ""))
     assert not session.dirty
-    session.look_with((True, ""))
+    session.set_visibility((True, ""))
     assert len(session.dirty) == 3
 
 
