@@ -4,8 +4,8 @@ quorum-state file.
 The log begins at offset 0 or where a snapshot ends. After a snapshot has been written, the log
 below the older of the two that are kept goes.
 
-Invariants: what a flush covers never includes what a truncation took away while it ran; a snapshot
-that reaches further than the log takes the log's place. Owned by the event loop's thread; only
+Invariants: what a flush covers never includes what was truncated while it ran; a snapshot that
+reaches further than the log replaces the log. Owned by the event loop's thread; only
 methods that are documented to wait for the disk may run elsewhere.
 """
 
@@ -193,8 +193,8 @@ class MetadataLog:
         return oldest
 
     def begin_installation(self, snapshot: Snapshot) -> FlushTask:
-        """`snapshot` has been fetched and is on disk: it takes the place of the log. Run what is
-        returned, in any thread, before `installed`.
+        """`snapshot` has been fetched and is on disk: it replaces the log. Run what is returned, in
+        any thread, before `installed`.
         """
         self._flush = None
         self.log.truncate_fully_and_start_at(snapshot.id.offset)

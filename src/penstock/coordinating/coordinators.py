@@ -211,7 +211,7 @@ class ShardedCoordinator(ABC, Generic[S]):
         def partition() -> Partition:
             return self._env.replicas.leader_of(self._topic_name, index)
 
-        # Two drivers of one shard would both write what their own timers say.
+        # Two drivers of one shard would both write for their own timers.
         invariant(index not in self._drivers, f"shard {index} is driven already")
         driver = ShardDriver(
             self._kind,

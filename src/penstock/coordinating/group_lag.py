@@ -70,7 +70,7 @@ class GroupLag:
         registry.add_source(self._collect)
 
     def _collect(self) -> Iterator[Reading]:
-        # A part at a time, so that requests go on in between.
+        # A part at a time, so that requests are served in between.
         lags: list[Lag] = []
         total = 0
         if self._per_group:

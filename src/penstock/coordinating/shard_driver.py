@@ -98,7 +98,7 @@ class ShardKind(NamedTuple):
 class _Waiting(NamedTuple):
     answer: asyncio.Future[Any]
     refused: Callable[[ErrorCode], Any]
-    """The answer that says an error code."""
+    """The answer with an error code."""
 
 
 class _Batch:
