@@ -124,7 +124,7 @@ class CommittedMetadata:
         """The image no longer agrees with what the cluster has decided."""
         self.failure = (
             f"the metadata up to offset {self.applied_offset} cannot be followed "
-            f"({type(error).__name__}: {error}): start the node anew"
+            f"({type(error).__name__}: {error}): restart the node"
         )
         logger.critical("%s", self.failure, exc_info=error)
         if self.on_failed is not None:

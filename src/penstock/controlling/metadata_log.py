@@ -58,7 +58,7 @@ class MetadataLog:
         if log.log_start_offset and (snapshot is None or snapshot.id.offset < log.log_start_offset):
             raise StorageError(
                 f"{self.dir} begins at offset {log.log_start_offset}, and the snapshot of what was "
-                "before is missing or damaged: let this node join anew with an empty data folder"
+                "before is missing or damaged: let this node join again with an empty data folder"
             )
 
     @property

@@ -163,7 +163,7 @@ class _PartFile:
 
 
 class SnapshotWriter(_PartFile):
-    """Writes `records` step by step: `step` until it says True, then `finish`."""
+    """Writes `records` step by step: `step` until it returns True, then `finish`."""
 
     def __init__(
         self,

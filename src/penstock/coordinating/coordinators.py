@@ -236,7 +236,7 @@ class ShardedCoordinator(ABC, Generic[S]):
     # -- following the metadata ----------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says; before the partitions follow it."""
+        """`delta` was applied to the image; before the partitions follow it."""
         if any(topic.name == self._topic_name for topic in delta.deleted_topics.values()):
             for driver in self._drivers.values():
                 driver.close()

@@ -105,7 +105,7 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
     # -- following the metadata ----------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says; before the partitions follow it."""
+        """`delta` was applied to the image; before the partitions follow it."""
         super().apply(delta)
         by_id = self._metadata.topics_by_id
         deleted = frozenset(topic.name for topic in delta.deleted_topics.values())

@@ -144,7 +144,7 @@ class TransactionMarkers:
             self._drop(ending)
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says: leaders may have moved, topics may be gone."""
+        """`delta` was applied to the image: leaders may have moved, topics may be gone."""
         if not (delta.changed_partitions or delta.deleted_topics or delta.changed_brokers):
             return
         for ending in list(self._endings.values()):
@@ -295,7 +295,7 @@ class TransactionMarkers:
                 again.append(tp)
             else:
                 log.warning(
-                    "the end of transaction %r is given up: %s says %s",
+                    "the end of transaction %r is given up: %s answered %s",
                     ending.action.transactional_id,
                     tp,
                     code.name,

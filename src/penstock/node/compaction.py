@@ -3,13 +3,13 @@ the result in.
 
 The decisions are `log.cleaner`'s, the work is done in the child process behind
 `log.cleaner_client`; here is only the loop between them. One log is cleaned at a time.
-First dirty offsets are kept in `cleaner-offset-checkpoint`, so that a restart goes on where
+First dirty offsets are kept in `cleaner-offset-checkpoint`, so that a restart continues where
 it was.
 
-Invariants: retention leaves a log alone while it is being cleaned or swapped (`Log.cleaning`); a
-result is thrown away when its log was deleted or cut meanwhile; a node that stops ends the swap
-first. Owned by the event loop's thread, which never waits for the disk: what does runs in a worker
-thread, and memory is changed in between (`log.replacement` has the steps).
+Invariants: retention ignores a log while it is being cleaned or swapped (`Log.cleaning`); a result
+is dropped when its log was deleted or truncated meanwhile; a node that stops ends the swap first.
+Owned by the event loop's thread, which never waits for the disk: what does runs in a worker thread,
+and memory is changed in between (`log.replacement` has the steps).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Compaction:
     async def stop(self) -> None:
         await self._cleaner.stop()
         if self._swaps is not None:
-            # What fails now is found again by a start.
+            # What fails now is repeated after the next start.
             await asyncio.gather(self._swaps, return_exceptions=True)
 
     async def _clean_next(self) -> bool:
@@ -67,7 +67,7 @@ class Compaction:
         tp = todo.log.topic_partition
         todo = self._candidate(tp, self._broker.clock.now_ms())
         if todo is None or not todo.is_due:
-            return True  # it has changed since it was looked at
+            return True  # it has changed since it was picked
         started_ns = monotonic_ns()
         try:
             await self._clean(tp, todo)
@@ -83,8 +83,8 @@ class Compaction:
         return True
 
     async def _candidates(self) -> AsyncIterator[LogToClean]:
-        """The state of all compacted logs, looked at in turns: they may be many, and to open one
-        takes its time.
+        """The state of all compacted logs, read in turns: they may be many, and opening one is
+        slow.
         """
         now_ms, turn = self._broker.clock.now_ms(), Turn()
         for name in list(self._broker.compacted_topics()):
@@ -183,7 +183,7 @@ class Compaction:
         await asyncio.to_thread(self._broker.logs.checkpoint_task())
 
     async def _swap_in(self, compacted: Log, group: CleanedGroup) -> bool:
-        """Whether the log was still there, and uncut, to be given its new segment."""
+        """Swap a segment in; False when the log was truncated or deleted meanwhile."""
         swap = compacted.swap_begin(group.base_offset, group.replaces)
         await asyncio.to_thread(swap.prepare)
         if not swap.take_up():

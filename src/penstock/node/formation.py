@@ -89,7 +89,7 @@ class Formation:
     # -- asking --------------------------------------------------------------------------------
 
     async def _cluster_exists(self) -> bool:
-        """Ask every listed node until one knows of a cluster, or all have said that they do not."""
+        """Ask every listed node until one knows of a cluster, or all have answered without."""
         listed = self._listed()
         while True:
             epochs = await asyncio.gather(*(self._epoch_at(place) for place in listed))

@@ -99,7 +99,7 @@ class StoppedNode:
         epoch = survivor.epoch + EPOCH_STEP
         self._log.write_state(QuorumState(epoch).to_json())
         known = survivor.voters.node(survivor.me.id)
-        # Where it is not known yet where the node is reached, it says so itself once it leads.
+        # If the address of the node is not known yet, it records it once it leads.
         endpoints = () if known is None else known.endpoints
         voters = VoterSet([VoterNode(survivor.me, endpoints)])
         batch = build_batch(

@@ -10,9 +10,9 @@ Every append is staged (`stage`) and written with the others of its turn (`turns
 called with the result. Before the log is changed in any other way, what is staged is written
 (`Log.before_change`).
 
-A replica leads or follows, as the metadata says (`leadership`). As the leader of several replicas
+A replica leads or follows, as the metadata has it (`leadership`). As the leader of several replicas
 it has a `Leader`, which decides what is committed; the only replica of a partition commits what is
-durable. As a follower it has a `Follower`, which tells a `ReplicaFetcher` what to do. A replica
+durable. As a follower it has a `Follower`, which decides for a `ReplicaFetcher`. A replica
 that breaks an invariant is stopped for good (`stop`).
 
 Knows no request, session or connection. Owned by the event loop's thread.

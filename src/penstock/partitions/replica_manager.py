@@ -1,12 +1,12 @@
 """The replicas that this node holds, and the way from a topic's name or id to one of them.
 
-Duty: from a topic and a partition's index to the `Partition`, or to the error that says why not;
-and to follow the metadata: topics that go take their logs with them, as do replicas that were moved
-to other nodes; changed settings reach the logs, a new leader epoch reaches the replica.
+Duty: find the `Partition` of a topic and an index, or the error why there is none; follow the
+metadata: the logs of deleted topics and of replicas that were moved to other nodes are deleted,
+changed settings are applied to the logs, new leader epochs to the replicas.
 
 The only replica of a partition is opened when it is first used. Where there are several, a follower
 has to fetch and a leader to watch its followers, so these are opened as soon as the metadata is
-known (`begin`), one by one (`open_next`), while requests go on in between.
+known (`begin`), one by one (`open_next`), while requests are served in between.
 Owned by the event loop's thread.
 """
 
@@ -155,7 +155,7 @@ class ReplicaManager:
         return image
 
     def registration(self, topic: TopicKey, index: int) -> tuple[Topic, metadata.Partition]:
-        """What the metadata says of a partition, or the ApiError that says it does not exist."""
+        """A partition in the metadata; ApiError if it does not exist."""
         image = self.topic(topic)
         if not 0 <= index < len(image.partitions):
             raise ApiError(
@@ -165,14 +165,14 @@ class ReplicaManager:
         return image, image.partitions[index]
 
     def registered(self, partition: Partition) -> metadata.Partition | None:
-        """What the metadata says of a replica's partition now; None when it is gone."""
+        """The partition of a replica in the metadata; None when it is gone."""
         return self._image.partition(partition.topic_id, partition.index)
 
     # -- opening -------------------------------------------------------------------------------
 
     def _open_leader(self, topic: TopicKey, index: int) -> Partition:
         image, registration = self.registration(topic, index)
-        # Before the start is done, what the metadata says of this node is about its last run.
+        # Before the start is done, the metadata of this node is about its last run.
         if registration.leader != self._node_id or not self._started:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         stopped = self.stopped.get((image.id, index))
@@ -268,7 +268,7 @@ class ReplicaManager:
     # -- following the metadata ----------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says."""
+        """`delta` was applied to the image."""
         for topic in delta.deleted_topics.values():
             self._drop(topic)
         for resource_type, name in sorted(delta.changed_configs):

@@ -2,7 +2,7 @@
 and periodic duties.
 
 Replicas that the metadata wants here are opened a few at a time (`OPEN_TURN_S`), so that requests
-go on in between. Owned by the event loop's thread.
+are served in between. Owned by the event loop's thread.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ class Broker:
     # -- following the metadata ----------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The committed image has changed as `delta` says."""
+        """`delta` was applied to the committed image."""
         self.topics.pieces.apply(delta)
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()

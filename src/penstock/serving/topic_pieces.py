@@ -131,7 +131,7 @@ class TopicPieces:
                 names.insert(at, topic.name)
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says."""
+        """`delta` was applied to the image."""
         self._sort_in(delta)
         if delta.changed_brokers:
             self._topics.clear()
