@@ -270,7 +270,7 @@ class Log:
     def _end_first_write(self) -> None:
         write = self.writes.first()
         try:
-            write.take_up(self._roll_policy.index_interval)
+            write.finish(self._roll_policy.index_interval)
             self._commit(write.staged, write.mark)
         except (OSError, CorruptRecord) as e:
             raise self._write_failed(e) from e

@@ -319,7 +319,7 @@ class LogManager:
             log.abandon(why)
 
     def _forget(self, tp: TopicPartition, log: Log) -> None:
-        """Close a log that was opened only for a look, so that memory follows use; nothing was
+        """Close a log that was opened only for a check, so that memory follows use; nothing was
         written to it since the last flush.
         """
         self._quiet[tp] = log.config, nothing_due_before_ms(log)

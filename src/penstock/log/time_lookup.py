@@ -4,8 +4,8 @@ Indexes are the loop's, so a search picks the segment and the position there and
 over batches, which any thread may run: a batch can unpack to a thousand times its size, and a
 producer can have batches claim times that none of their records has, or trim a segment so that all
 headers behind the trim have to be read. A walk is tried on the loop for as long as it is short
-(`Allowance`: uncompressed, and no more bytes than the allowance of the request), else it goes on
-beside it.
+(`Allowance`: uncompressed, and no more bytes than the allowance of the request), else it continues
+in a worker thread.
 
 `TimeLookups` drives searches: `LOOKUPS_AT_ONCE_MAX` walks at a time, each of which holds a batch
 and what it unpacks to (`DECOMPRESSED_BATCH_BYTES_MAX`). What is found is the truth of one moment:
@@ -108,7 +108,7 @@ class Walk:
         return True
 
     def _asks(self, header: BatchHeader) -> bool:
-        """Whether the records of the batch have to be looked at, and not only its header."""
+        """Whether the records of the batch have to be read, and not only its header."""
         if self._wanted is None:
             return header.base_offset < self._log_start
         return header.max_timestamp >= self._wanted
@@ -146,7 +146,7 @@ def _no_pause() -> None:
 
 
 Search: TypeAlias = Generator[Walk, None, TimestampOffset | None]
-"""Yields what has to be run before it goes on."""
+"""Yields what has to be run before it continues."""
 
 
 def search(log: Log, timestamp: int) -> Search:

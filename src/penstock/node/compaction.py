@@ -186,7 +186,7 @@ class Compaction:
         """Swap a segment in; False when the log was truncated or deleted meanwhile."""
         swap = compacted.swap_begin(group.base_offset, group.replaces)
         await asyncio.to_thread(swap.prepare)
-        if not swap.take_up():
+        if not swap.install():
             return False
         await asyncio.to_thread(swap.sync)
         swap.settle()

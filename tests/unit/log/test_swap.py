@@ -90,7 +90,7 @@ def test_swap_files_beside_unfinished_ones_are_undone(new_box: Any) -> None:
     assert box.values() == ORIGINAL
 
 
-STEPS = ("prepare", "take_up", "sync", "settle", "sync", "end")
+STEPS = ("prepare", "install", "sync", "settle", "sync", "end")
 
 
 def begun(new_box: Any, steps: int) -> tuple[Any, Any]:
@@ -126,7 +126,7 @@ def test_what_is_cut_off_meanwhile_stays_cut_off(new_box: Any, steps: int) -> No
     assert box.values() == expected
     if steps <= 1:
         swap.prepare()
-        assert not swap.take_up()
+        assert not swap.install()
     else:
         for step in STEPS[steps:]:
             getattr(swap, step)()
@@ -144,7 +144,7 @@ def test_a_partition_that_is_deleted_meanwhile_is_left_alone(new_box: Any, steps
     names = sorted(os.listdir(gone))
     for step in STEPS[steps:]:
         assert not getattr(swap, step)()
-        if step == "take_up":
+        if step == "install":
             break
     assert sorted(os.listdir(gone)) == names
     assert box.log.failure is None
@@ -153,7 +153,7 @@ def test_a_partition_that_is_deleted_meanwhile_is_left_alone(new_box: Any, steps
 def test_a_log_that_is_abandoned_meanwhile_keeps_its_files(new_box: Any) -> None:
     box, swap = begun(new_box, 1)
     box.log.abandon("an invariant is broken")
-    assert not swap.take_up()
+    assert not swap.install()
     box.crash()
     assert box.values() == ORIGINAL
 
@@ -172,7 +172,7 @@ def test_a_copy_that_cannot_be_synced_is_not_swapped_in(
     monkeypatch.setattr(replacement, "fsync_path", refuse(lambda path: True))
     box, swap = begun(new_box, 1)
     with pytest.raises(StorageError, match="the disk fails"):
-        swap.take_up()
+        swap.install()
     assert (box.values(), box.log.failure, box.log.swap) == (ORIGINAL, None, None)
     box.crash()
     assert box.values() == ORIGINAL
@@ -185,7 +185,7 @@ def test_names_that_cannot_be_synced_before_the_swap_leave_the_log_as_it_was(
         patched.setattr(replacement, "fsync_dir", refuse(lambda path: True))
         box, swap = begun(new_box, 1)
         with pytest.raises(StorageError, match="the disk fails"):
-            swap.take_up()
+            swap.install()
     assert (box.values(), box.log.failure) == (ORIGINAL, None)
     box.crash()
     assert box.values() == ORIGINAL
