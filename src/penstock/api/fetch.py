@@ -15,8 +15,8 @@ from penstock.base.errors import ApiError
 from penstock.base.ids import TopicKey
 from penstock.base.results import LeaderEndpoint, Records
 from penstock.net.connection import Exchange
-from penstock.serving.read_plan import READ_COMMITTED, ReadParams
 from penstock.serving.read import ReadRequest, ReadResult
+from penstock.serving.read_plan import READ_COMMITTED, ReadParams
 from penstock.serving.read_session import FetchPartition, PartitionKey
 from penstock.serving.services import Services
 from penstock.wire.fetch_codec import (

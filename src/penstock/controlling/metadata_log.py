@@ -24,10 +24,10 @@ from penstock.controlling.metadata_snapshots import (
     remove_parts,
     stored_snapshots,
 )
-from penstock.log.retention import delete_old_segments
 from penstock.log.files import write_atomically
 from penstock.log.flush import FlushTask, flush_begin, flush_done
 from penstock.log.log import Log
+from penstock.log.retention import delete_old_segments
 from penstock.raft.effects import Append
 from penstock.raft.state import FILE_NAME, QuorumState
 from penstock.raft.stored import LogScan, StoredLog

@@ -23,7 +23,6 @@ from threading import Lock
 from penstock.base.errors import CorruptRecord, InvariantBroken, StorageError
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
 from penstock.config.log_config import LogConfig
-from penstock.log.flush import flush_is_due
 from penstock.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -37,6 +36,7 @@ from penstock.log.checkpoints import (
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import fsync_dir, unlink_if_exists
+from penstock.log.flush import flush_is_due
 from penstock.log.limits import RETENTION_LOGS_PER_STEP
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log

@@ -22,13 +22,13 @@ from time import monotonic_ns
 
 from penstock.base.errors import StorageError
 from penstock.base.ids import TopicPartition
-from penstock.log.flush import flush_begin, flush_done
 from penstock.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_checkpoint, write_checkpoint
 from penstock.log.cleaner import LogToClean, clean_job, cleanable, filthiest
 from penstock.log.cleaner_client import CleanAborted, Cleaner
 from penstock.log.cleaner_files import remove_cleaned
 from penstock.log.cleaner_job import CleanedGroup, CleanResult
 from penstock.log.cleaner_view import log_state, producer_ends
+from penstock.log.flush import flush_begin, flush_done
 from penstock.log.log import Log
 from penstock.net.turn import Turn
 from penstock.observe.standard import CleanerMetrics

@@ -21,8 +21,8 @@ from penstock.base.errors import StorageError
 from penstock.base.ids import METADATA_TOPIC, TopicPartition, parse_uuid
 from penstock.config.log_config import LogConfig
 from penstock.controlling.metadata_log import METADATA_LOG_CONFIG, MetadataLog
-from penstock.log.flush import flush
 from penstock.log.checkpoints import read_meta_properties
+from penstock.log.flush import flush
 from penstock.log.manager import LogManager
 from penstock.raft.control_records import voters_record
 from penstock.raft.effects import Append

@@ -44,10 +44,10 @@ from penstock.serving.cluster import ClusterService
 from penstock.serving.groups import GroupService
 from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.log_dirs import LogDirService
-from penstock.serving.read_plan import ReadPlanner
 from penstock.serving.offsets import OffsetService
 from penstock.serving.quorum import QuorumService
 from penstock.serving.read import ReadService
+from penstock.serving.read_plan import ReadPlanner
 from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
 from penstock.serving.services import CountError, Services

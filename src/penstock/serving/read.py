@@ -42,6 +42,7 @@ from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication_quota import ReplicationQuota
 from penstock.partitions.waiting import CHANGED, RELEASED
 from penstock.serving.leader_hints import LeaderHints
+from penstock.serving.read_ahead import Found, ReadAhead, next_read
 from penstock.serving.read_plan import (
     NOTHING_REFUSED,
     PartitionRead,
@@ -49,7 +50,6 @@ from penstock.serving.read_plan import (
     ReadPlanner,
     divergence_of,
 )
-from penstock.serving.read_ahead import Found, ReadAhead, next_read
 from penstock.serving.read_session import FetchPartition, FetchSession, ReadContext
 
 log = logging.getLogger("penstock.serving")

@@ -61,9 +61,9 @@ class FetchPartition:
         "max_bytes",
         "partition",
         "seen_bytes",
-        "session",
         "sent_high_watermark",
         "sent_log_start_offset",
+        "session",
         "topic",
         "touched",
     )

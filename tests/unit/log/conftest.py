@@ -14,13 +14,13 @@ import pytest
 
 from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
-from penstock.log.retention import due_deletions
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import remove_paths
 from penstock.log.log import AppendInfo, Batch, Log
 from penstock.log.log_loader import load_log
 from penstock.log.producer_state import AppendOrigin
+from penstock.log.retention import due_deletions
 from penstock.wire.records import (
     EndTxnMarker,
     Record,

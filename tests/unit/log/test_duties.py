@@ -12,11 +12,11 @@ import pytest
 
 from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
-from penstock.log.flush import flush
 from penstock.log import limits
 from penstock.log.checkpoints import read_checkpoint
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
+from penstock.log.flush import flush
 from penstock.log.log import Batch, Log
 from penstock.log.manager import LogManager
 from penstock.wire.records import Record, build_batch, parse_header

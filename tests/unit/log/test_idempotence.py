@@ -63,7 +63,7 @@ def refuse(box: Any, producer: Producer, room: int) -> None:
     box.clock.ms += WRITE_RETRY_PAUSE_MS
 
 
-def flush(box: Any) -> None:
+def flush_with_indexes(box: Any) -> None:
     box.log.batches_unindexed = INDEX_FLUSH_BATCHES
     flush(box.log)
 
@@ -80,7 +80,7 @@ def run(box: Any, steps: list[tuple[str, int, int]]) -> None:
             refuse(box, producer, number)
         else:
             {"stop": box.reopen_clean, "crash": box.crash, "roll": box.log.roll}.get(
-                what, lambda: flush(box)
+                what, lambda: flush_with_indexes(box)
             )()
     written = sorted((o, c) for p in producers for _, c, o in p.sent)
     end = 0

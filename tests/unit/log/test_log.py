@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, InvariantBroken, StorageError
-from penstock.log.retention import delete_old_segments
-from penstock.log.flush import flush, flush_begin, flush_done, flush_is_due
 from penstock.log.closing import close_begin
+from penstock.log.flush import flush, flush_begin, flush_done, flush_is_due
 from penstock.log.log import Batch
+from penstock.log.retention import delete_old_segments
 from penstock.log.time_lookup import MAX_TIMESTAMP
 from penstock.wire.records import Compression, Record, build_batch, check_batches, parse_header
 from support.lookups import looked_up

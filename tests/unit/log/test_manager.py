@@ -14,10 +14,10 @@ import pytest
 from penstock.base.errors import StorageError
 from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
-from penstock.log.flush import flush
 from penstock.log.checkpoints import read_checkpoint
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import FileCache, remove_paths
+from penstock.log.flush import flush
 from penstock.log.log import Batch, Log
 from penstock.log.manager import LogManager, parse_log_dir
 from penstock.wire.records import Record, build_batch, parse_header

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.log.retention import delete_old_segments
 from penstock.log.flush import flush
 from penstock.log.log import Batch
+from penstock.log.retention import delete_old_segments
 from penstock.wire.records import Record, build_batch, parse_header
 from support.lookups import looked_up
 

@@ -10,7 +10,6 @@ from crc32c import crc32c
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode
 from penstock.base.ids import TopicPartition
-from penstock.log.retention import delete_old_segments
 from penstock.log.closing import close_logs
 from penstock.log.log import Batch
 from penstock.log.producer_snapshot import (
@@ -20,6 +19,7 @@ from penstock.log.producer_snapshot import (
     write_snapshot,
 )
 from penstock.log.producer_state import AppendOrigin
+from penstock.log.retention import delete_old_segments
 from penstock.wire.records import Record, build_batch, parse_header
 
 SEQUENCE_MAX = 2**31 - 1

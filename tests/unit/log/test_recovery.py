@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import CorruptRecord, StorageError
-from penstock.log.retention import delete_old_segments
-from penstock.log.flush import flush, flush_is_due
 from penstock.log.closing import close_logs
+from penstock.log.flush import flush, flush_is_due
 from penstock.log.limits import INDEX_FLUSH_BATCHES, UNFLUSHED_BATCHES_MAX
+from penstock.log.retention import delete_old_segments
 from penstock.log.time_lookup import MAX_TIMESTAMP
 from support.lookups import looked_up
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import StorageError
-from penstock.log.flush import flush
 from penstock.log import replacement
+from penstock.log.flush import flush
 from penstock.wire.records import Record, build_batch
 from support.swaps import swap_in
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.log.retention import delete_old_segments
 from penstock.log.checkpoints import read_checkpoint
+from penstock.log.retention import delete_old_segments
 from penstock.partitions.high_watermarks import REPLICATION_OFFSET_CHECKPOINT
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
