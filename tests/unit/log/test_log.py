@@ -12,7 +12,7 @@ import pytest
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, InvariantBroken, StorageError
 from penstock.log.closing import close_begin
 from penstock.log.flush import flush, flush_begin, flush_done, flush_is_due
-from penstock.log.log import Batch
+from penstock.log.log import Batch, Log
 from penstock.log.retention import delete_old_segments
 from penstock.log.time_lookup import MAX_TIMESTAMP
 from penstock.wire.records import Compression, Record, build_batch, check_batches, parse_header
@@ -62,9 +62,9 @@ def test_nothing_staged_is_visible_before_it_is_written(box: Any) -> None:
 
 
 def test_what_is_staged_is_written_before_the_log_is_changed_otherwise(box: Any) -> None:
-    for number, change in enumerate((box.log.flush, box.log.roll)):
+    for number, change in enumerate((flush, Log.roll)):
         box.log.stage([batch_of(b"%d" % number)], 0, 1)
-        change()
+        change(box.log)
         assert box.log.log_end_offset == number + 1
     assert box.values() == {0: b"0", 1: b"1"}
 
