@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.base.errors import CorruptRecord
 from penstock.log.files import LogFile
@@ -17,8 +17,8 @@ from penstock.log.limits import SCAN_CHUNK_BYTES
 from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, parse_header
 
 # What the search for an offset needs of a header: base offset, length, magic, last offset delta.
-_SEARCH = Struct(">qi4xb6xi")
-_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
+_SEARCH: Final = Struct(">qi4xb6xi")
+_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 
 
 class BatchPosition(NamedTuple):
