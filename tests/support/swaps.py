@@ -11,7 +11,7 @@ def swap_in(log: Log, base_offset: int, replaced: Iterable[int]) -> None:
     """All steps of the swap, one after the other."""
     swap = log.swap_begin(base_offset, replaced)
     swap.prepare()
-    assert swap.take_up()
+    assert swap.install()
     swap.sync()
     swap.settle()
     swap.sync()

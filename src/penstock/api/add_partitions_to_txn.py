@@ -1,8 +1,8 @@
 """AddPartitionsToTxn (24), versions 0 to 5: partitions become part of a transaction.
 
 Versions 0 to 3 come from clients, for one transaction; later ones from brokers, for several, each
-of which goes to its own shard. A partition that is not there fails its whole transaction: it is
-told why, the others OPERATION_NOT_ATTEMPTED. To clients the cluster's own topics are closed.
+of which goes to its own shard. A partition that does not exist fails its whole transaction: the
+others are answered with OPERATION_NOT_ATTEMPTED. Clients cannot add the cluster's own topics.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _add(
     if not refused and from_client:
         return to_shard(services, request, id_, body, AddPartitionsToTxnResponse)
     if not refused:
-        # Not one of them may hold up the others, whose producers wait for the same answer.
+        # None may delay the others, whose producers wait for the same answer.
         return submit(services.transactions, request, id_, body, AddPartitionsToTxnResponse)
     not_attempted = ErrorCode.OPERATION_NOT_ATTEMPTED
     results = answers_by_partition(wanted.topics, lambda tp: refused.get(tp, not_attempted))
@@ -79,7 +79,7 @@ def _add(
 def _refusal(
     services: Services, principal: str, tp: TopicPartition, from_client: bool
 ) -> ErrorCode | None:
-    # Brokers add the offsets of groups, and nobody the transaction log itself.
+    # Brokers may add the offsets of groups; the transaction log itself cannot be added.
     closed = tp.topic in INTERNAL_TOPICS and (from_client or tp.topic != OFFSETS_TOPIC)
     if closed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -1,7 +1,7 @@
 """AlterPartition (56), versions 2 and 3: a partition's leader changes the in-sync set.
 
-Version 3 names the broker epoch of every member, so that nobody who was restarted meanwhile gets
-in. NEW_LEADER_ELECTED says that the change was made and took the leadership away.
+Version 3 names the broker epoch of every member, so that a broker that was restarted meanwhile does
+not join. NEW_LEADER_ELECTED means that the change was made and took the leadership away.
 Unlike Kafka, a leader may leave itself out: it gives its leadership up to one of the others.
 """
 

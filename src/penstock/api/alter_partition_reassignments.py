@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (45), versions 0 and 1: move partitions to other replicas, or cancel.
 
-Each partition is decided by itself. The answer says that the move has begun; whether it is done is
-asked with ListPartitionReassignments. A partition that is being moved already gets a new target.
+Each partition is decided by itself. The answer means that the move has begun; for whether it is
+done use ListPartitionReassignments. A partition that is being moved already gets a new target.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch (53), versions 0 and 1: a new leader of the metadata quorum tells its voters."""
+"""BeginQuorumEpoch (53), versions 0 and 1: a new leader notifies the voters of the quorum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (63), versions 0 to 2: a broker's sign of life, and what it wishes to become.
+"""BrokerHeartbeat (63), versions 0 to 2: a broker's sign of life, and the state that it wants.
 
 `CurrentMetadataOffset` is the offset of the last metadata record that the broker has applied.
 Offline data folders are not acted upon: a node has one, and fails with it.

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (68), versions 0 to 1: the whole protocol of consumer groups (KIP-848).
 
 Where `group.coordinator.rebalance.protocols` leaves the protocol out, its requests are answered
-UNSUPPORTED_VERSION, whoever coordinates the group.
+UNSUPPORTED_VERSION, whichever node coordinates the group.
 """
 
 from __future__ import annotations

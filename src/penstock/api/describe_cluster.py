@@ -1,7 +1,7 @@
 """DescribeCluster (60), versions 0 to 2: cluster id, controller and brokers.
 
-Fenced brokers are listed only when asked for (version 2). Every listener here is a broker's: who
-asks for controllers is told so.
+Fenced brokers are listed only when asked for (version 2). Every listener here is a broker's: a
+request for controllers is refused.
 """
 
 from __future__ import annotations

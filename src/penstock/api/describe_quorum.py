@@ -1,6 +1,6 @@
 """DescribeQuorum (55), versions 0 to 2: voters, observers and how far each is, by the leader.
 
-Directory ids and the nodes' endpoints are told from version 2 on.
+Directory ids and the nodes' endpoints are included from version 2 on.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Topics come sorted by name; no names means all topics. A page ends after
 `response_partition_limit` partitions, at most `max.request.partition.size.limit` of the broker;
-the cursor says where the next one begins. A topic that is gone when its page comes is left out
-when all were asked for.
+the cursor names where the next one begins. If all topics were asked for, one that was deleted
+meanwhile is left out.
 """
 
 from __future__ import annotations

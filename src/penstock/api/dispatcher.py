@@ -6,8 +6,8 @@ ApiVersions answers an unknown version of itself, so that a newer client can ste
 handler that fails unexpectedly costs its connection and a line in the log, never the node.
 
 Until the node runs, only what other nodes need of it is served (`WHILE_FORMING`, then
-`WHILE_STARTING`); a client that is too early is hung up on and tries again. Owned by the event
-loop's thread.
+`WHILE_STARTING`); the connection of a client that is too early is closed, and it tries again. Owned
+by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WHILE_STARTING = WHILE_FORMING | frozenset(
 """What a node serves while it starts: the quorum and the controller cannot wait for it."""
 EVERYTHING: Final = frozenset(ApiKey)
 NOTHING: frozenset[ApiKey] = frozenset()
-"""What a node serves that has failed: it hangs up on everybody."""
+"""What a node serves that has failed: nothing; every connection is closed."""
 
 
 class Dispatcher:

@@ -1,4 +1,4 @@
-"""ElectLeaders (43), versions 0 to 2: have the preferred replicas lead, or whoever is left.
+"""ElectLeaders (43), versions 0 to 2: elect the preferred replicas, or any that is alive.
 
 Without partitions all are meant, and those that need no election are left out of the answer.
 Version 0 knows preferred elections only. The answer is given when the election is committed; the

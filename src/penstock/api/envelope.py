@@ -3,7 +3,7 @@
 Only requests that are decided by the controller are taken; the answer inside has the header of the
 client's own request. Where this node is not the active controller, or stops being it before the
 records are committed, the envelope itself is answered with NOT_CONTROLLER and the broker tries
-elsewhere.
+another node.
 """
 
 from __future__ import annotations

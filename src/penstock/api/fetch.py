@@ -1,8 +1,7 @@
 """Fetch (1), versions 4 to 18: long polling, incremental sessions, both isolation levels.
 
-A request with a replica id is a follower's: it is read up to the log's end, and tells the leader
-how far the follower is. Consumers are told of a replica in their rack (v11+) and of new leaders
-(v16+).
+A request with a replica id is a follower's: it reads up to the log's end, and its offsets are the
+follower's progress. Consumers learn of a replica in their rack (v11+) and of new leaders (v16+).
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from penstock.base.errors import ApiError
 from penstock.base.ids import TopicKey
 from penstock.base.results import LeaderEndpoint, Records
 from penstock.net.connection import Exchange
-from penstock.serving.look import READ_COMMITTED, ReadParams
 from penstock.serving.read import ReadRequest, ReadResult
+from penstock.serving.read_plan import READ_COMMITTED, ReadParams
 from penstock.serving.read_session import FetchPartition, PartitionKey
 from penstock.serving.services import Services
 from penstock.wire.fetch_codec import (
@@ -87,8 +86,7 @@ def _answer(services: Services, exchange: Exchange, result: ReadResult) -> None:
             services.count_error(exchange.api_key, code)
         exchange.finish(_encoded(services, exchange, result))
     except Exception:
-        # One answer that cannot be given must not cost others that wait for the same partition
-        # theirs.
+        # A response that fails must not affect others that wait for the same partition.
         log.exception("a Fetch request could not be answered")
         exchange.connection.abort()
 

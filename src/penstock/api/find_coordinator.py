@@ -1,8 +1,8 @@
 """FindCoordinator (10), versions 0 to 6: the node that coordinates a group or a transactional id.
 
 The first question creates `__consumer_offsets` or `__transaction_state`. There is no coordinator of
-share groups yet: those keys are answered with COORDINATOR_NOT_AVAILABLE and a sentence, a code that
-clients try again rather than hand to the application.
+share groups yet: those keys are answered with COORDINATOR_NOT_AVAILABLE and a message, a code that
+clients retry rather than pass to the application.
 """
 
 from __future__ import annotations

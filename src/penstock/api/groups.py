@@ -11,18 +11,18 @@ from penstock.serving.services import Services
 from penstock.wire.schema import Message
 
 GROUP_OPERATIONS = sum(1 << op for op in (3, 6, 8, 10, 11))
-"""What a group's ACLs know, by code: without authorisation everybody may do it all."""
+"""The operations on a group, by code: without authorisation all are allowed."""
 
 
 def to_shard(
     services: Services, request: Request[Any], group_id: str, body: Message, response: type[R]
 ) -> R | Awaitable[R]:
-    """Hand `body` to the shard of the group."""
+    """Pass `body` to the shard of the group."""
     return submit(services.groups, request, group_id, body, response)
 
 
 def to_all_shards(
     services: Services, request: Request[Any], response: type[R]
 ) -> list[R | Awaitable[R]]:
-    """Hand the request to every group shard of this node."""
+    """Pass the request to every group shard of this node."""
     return submit_everywhere(services.groups, request, response)

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (44), versions 0 and 1: set, delete, append to or subtract from settings.
 
-Unlike Kafka, an unknown broker setting is refused instead of being stored for nobody, and an
+Unlike Kafka, an unknown broker setting is refused instead of being stored without effect, and an
 unknown operation is INVALID_REQUEST instead of an unknown error.
 """
 

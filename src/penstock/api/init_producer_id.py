@@ -28,7 +28,7 @@ async def init_producer_id(
     if (body.producer_id < 0) != (body.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if body.transactional_id is not None:
-        # The coordinator cannot wait for one, and would send the client away.
+        # The coordinator cannot wait for one, and would refuse the request.
         await services.transactions.prepare_producer_ids(request.principal, STOCK_WAIT_S)
         answer = to_shard(services, request, body.transactional_id, body, InitProducerIdResponse)
         return await given(answer)

@@ -1,7 +1,7 @@
 """ListOffsets (2), versions 1 to 11: offsets by time and by the special times of Kafka.
 
-A follower (replica id) is told of the log itself. A request for many partitions is answered in
-turns; what each of the special times means here says `serving.offsets`.
+A follower (replica id) gets the offsets of the log itself. A request for many partitions is
+answered in turns; what each of the special times means is in `serving.offsets`.
 """
 
 from __future__ import annotations

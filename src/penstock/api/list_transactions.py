@@ -21,7 +21,7 @@ from penstock.wire.messages.list_transactions import (
 async def list_transactions(
     services: Services, request: Request[ListTransactionsRequest]
 ) -> ListTransactionsResponse:
-    # Also a node without shards says what is wrong with the question.
+    # Also a node without shards validates the request.
     listed = admin.list_transactions(request.body, (), 0)
     answers = await together(
         submit_everywhere(services.transactions, request, ListTransactionsResponse)

@@ -24,7 +24,7 @@ from penstock.wire.messages.offset_fetch import (
 
 GROUPS_FROM = 8
 GROUP_ERROR_FROM = 2
-"""Before this version an error has no place but beside each partition."""
+"""Before this version an error is repeated for each partition."""
 
 
 @handler(OffsetFetchRequest, OffsetFetchResponse)

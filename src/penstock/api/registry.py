@@ -1,4 +1,4 @@
-"""The table of served APIs, filled by the decorators beside the handlers.
+"""The table of served APIs, filled by the decorators of the handlers.
 
 Two kinds of handlers:
 * `@handler(Request, Response)`: takes the decoded request, returns (or awaits) the response

@@ -21,7 +21,7 @@ R = TypeVar("R", bound=Message)
 def submit(
     service: ShardService, request: Request[Any], key: str, body: Message, _: type[R]
 ) -> R | Awaitable[R]:
-    """Hand `body` to the shard that keeps `key`."""
+    """Pass `body` to the shard that keeps `key`."""
     answer = service.submit(
         request.principal, key, body, request.version, request.client_id or "", client_host(request)
     )
@@ -31,7 +31,7 @@ def submit(
 def submit_everywhere(
     service: ShardService, request: Request[Any], _: type[R]
 ) -> list[R | Awaitable[R]]:
-    """Hand the request to every shard of this node."""
+    """Pass the request to every shard of this node."""
     answers = service.everywhere(
         request.principal,
         request.body,

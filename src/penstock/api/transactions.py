@@ -20,7 +20,7 @@ def to_shard(
     *,
     version: int | None = None,
 ) -> R | Awaitable[R]:
-    """Hand `body` to the shard of a transactional id, when its last transaction has been ended;
+    """Pass `body` to the shard of a transactional id, when its last transaction has been ended;
     in `version`, if that is not the request's own.
     """
     answer = services.transactions.submit_patiently(

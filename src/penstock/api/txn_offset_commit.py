@@ -1,8 +1,7 @@
 """TxnOffsetCommit (28), versions 0 to 5: store how far a group has read as part of a transaction.
 
-Before version 3 the request does not say which member commits, and none is asked for. Version 5
-puts the group's partition of the offsets topic into the transaction itself; older clients send
-AddOffsetsToTxn before.
+Before version 3 the request does not name the member, and none is checked. Version 5 adds the
+group's partition of the offsets topic to the transaction; older clients send AddOffsetsToTxn first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """UnregisterBroker (64), version 0: forget a broker that will not come back.
 
-As in Kafka a broker that is alive is not spared; it registers again with its next start. What it
-led is led by others, and its replicas stay assigned to it: move them away first.
+As in Kafka a live broker can be unregistered, too; it registers again with its next start. Others
+lead what it led, and its replicas stay assigned to it: move them away first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""UpdateRaftVoter (82), version 0: a voter tells its endpoints anew (KIP-853)."""
+"""UpdateRaftVoter (82), version 0: a voter updates its endpoints (KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 """The active controller on the event loop: its deadlines, and the quick way to notice a death.
 
 It is made when the node has become the leader of the metadata quorum and its epoch's first record
-is committed, on a copy of the committed image, and is thrown away with the leadership.
+is committed, on a copy of the committed image, and is dropped with the leadership.
 
 When a broker's connection breaks, and at the start for every broker that has not sent a heartbeat,
-the controller tries to connect to it: if nothing listens there, the broker is fenced at once. In
-all other cases it waits for the session to end.
+the controller tries to connect to it: if nothing listens there, the broker is fenced immediately.
+In all other cases it waits for the session to end.
 
 After the loop was blocked (by a huge request, or a pause of the machine) timers and tasks run
 before the sockets are read, so heartbeats that arrived meanwhile are not known yet. Therefore a
-timer of the controller runs every `LOOK_MS`; the time by which it is late is not counted as silence
-of the brokers. The rest counts: on a loop that is always slow sessions last longer, but they end.
-Owned by the event loop's thread.
+timer of the controller runs every `CHECK_INTERVAL_MS`; the time by which it is late is not counted
+as silence of the brokers. The rest counts: on a loop that is always slow sessions last longer, but
+they end. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIRST_SIGN_S = 0.3
 """How long a new controller waits for the brokers' heartbeats before it tries to connect."""
 KNOCK_PAUSES_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """The pauses before each attempt to connect to a silent broker; its session continues."""
-LOOK_MS = 100
+CHECK_INTERVAL_MS = 100
 """How often the controller checks that the loop runs, and so reads what others send."""
 HELD_UP_MS_MIN = 100
 """A check that is later than this was blocked; less is normal for a loop."""
@@ -70,7 +70,7 @@ class ActiveController:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._links: dict[int, Link | None] = {}
         """How each broker was last heard from; None for the one on this node."""
-        self._looked_ms = now_ms()
+        self._checked_ms = now_ms()
         """When the loop was last known to run."""
         self._dropped = False
         self.bootstrapped = False
@@ -80,7 +80,7 @@ class ActiveController:
         self._spawn(self._decide(lambda _: ([], None)))  # whatever the first decision brings
         self._knock_at_the_silent()
         self._timers["first sign"] = self._loop.call_later(FIRST_SIGN_S, self._knock_at_the_silent)
-        self._look()
+        self._check()
         self.arm()
 
     def drop(self) -> None:
@@ -120,19 +120,19 @@ class ActiveController:
         self._notice_hold_up()
         return controller.tick(self._now_ms())
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._notice_hold_up()
-        self._timers["look"] = self._loop.call_later(LOOK_MS / 1000, self._look)
+        self._timers["check"] = self._loop.call_later(CHECK_INTERVAL_MS / 1000, self._check)
 
     def _notice_hold_up(self) -> None:
         """Called before sessions are checked: what was sent while the loop was blocked is not read
         yet.
         """
         now_ms = self._now_ms()
-        late_ms = now_ms - self._looked_ms - LOOK_MS
+        late_ms = now_ms - self._checked_ms - CHECK_INTERVAL_MS
         if late_ms > HELD_UP_MS_MIN:
             self.controller.held_up(late_ms, now_ms)
-        self._looked_ms = now_ms
+        self._checked_ms = now_ms
 
     # -- signs of life -------------------------------------------------------------------------
 

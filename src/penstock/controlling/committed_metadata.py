@@ -1,4 +1,4 @@
-"""The image that the node serves from: what the metadata log says below the high watermark.
+"""The image that the node serves from: the metadata log below the high watermark.
 
 Committed batches are read back from the log and applied in order, at most `SLICE_BYTES` of them in
 one turn of the loop, so that a node that has much to catch up with still answers; listeners are
@@ -103,13 +103,13 @@ class CommittedMetadata:
                 else:
                     room -= self._apply_stored(room, delta)
         except StorageError:
-            raise  # the log could not be read: whoever drives the quorum deals with it
+            raise  # the log could not be read: the driver of the quorum deals with it
         except Exception as e:
             self._fail(e)
             return
-        self._tell(delta)
+        self._notify(delta)
 
-    def _tell(self, delta: MetadataDelta) -> None:
+    def _notify(self, delta: MetadataDelta) -> None:
         if self.deleted_topics is not None:
             self.deleted_topics |= dict.fromkeys(delta.deleted_topics)
         for listener in self._listeners:
@@ -121,10 +121,10 @@ class CommittedMetadata:
         self._on_applied()
 
     def _fail(self, error: Exception) -> None:
-        """What this node serves is no longer what the cluster has decided."""
+        """The image no longer agrees with what the cluster has decided."""
         self.failure = (
             f"the metadata up to offset {self.applied_offset} cannot be followed "
-            f"({type(error).__name__}: {error}): start the node anew"
+            f"({type(error).__name__}: {error}): restart the node"
         )
         logger.critical("%s", self.failure, exc_info=error)
         if self.on_failed is not None:
@@ -174,7 +174,7 @@ class CommittedMetadata:
         self.decided.clear()
         changed = self.image.replace_with(image)
         self._at(snapshot)
-        self._tell(changed)
+        self._notify(changed)
 
     def _at(self, snapshot: Snapshot) -> None:
         snapshot.batches.clear()  # their contents are in the image now

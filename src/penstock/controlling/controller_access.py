@@ -1,8 +1,8 @@
-"""The one way to ask the active controller, from any node and any door, wherever it sits.
+"""The one way to ask the active controller, from any node and any door, wherever it is.
 
-`ask` decides on this node, if it is the active controller (`_HERE` says how), and sends the request
-there otherwise: nodes' own requests as they are, clients' in an envelope that says for whom. After
-NOT_CONTROLLER or a lost connection the controller is looked up again, until the time is over.
+`ask` decides on this node, if it is the active controller (`_HERE` has how), and sends the request
+there otherwise: nodes' own requests as they are, clients' in an envelope that names the principal.
+After NOT_CONTROLLER or a lost connection the controller is looked up again, until the time-out.
 
 A request whose answer was lost is sent again: it may be carried out twice, the second time with an
 answer such as TOPIC_ALREADY_EXISTS, as in Kafka. Owned by the event loop's thread.
@@ -66,7 +66,7 @@ _MOVED = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 
 class _Question(NamedTuple):
-    """What is asked, and for whom."""
+    """A request, and the principal it is made for."""
 
     request: Any
     version: int | None
@@ -83,7 +83,7 @@ class ControllerAccess:
 
     @property
     def is_active(self) -> bool:
-        """This node is the active controller."""
+        """Whether this node is the active controller."""
         return self._driver.seat.active is not None
 
     @property
@@ -110,13 +110,14 @@ class ControllerAccess:
         attempt_s: float = ATTEMPT_TIMEOUT_S,
         forward: bool = True,
     ) -> Any:
-        """The active controller's response; `ApiError` NOT_CONTROLLER when it could not be had in
+        """The active controller's response; `ApiError` NOT_CONTROLLER when there was none within
         `timeout_s`.
 
         `version` is that of the client, whose answer has to fit it; without one it is the newest.
-        `principal` and `client_host` say for whom; without, for this node itself. `link` is what a
-        broker's own request came by. After `attempt_s` without an answer the request is sent again
-        over a new connection. Without `forward` only this node is asked, and once.
+        `principal` and `client_host` are the client's; without, the request is this node's own.
+        `link` is the connection of a broker's own request. After `attempt_s` without an answer the
+        request is sent again over a new connection. Without `forward` only this node is asked, and
+        once.
         """
         question = _Question(request, version, principal, client_host, link)
         deadline = self._loop.time() + timeout_s
@@ -229,7 +230,7 @@ class ControllerAccess:
     async def _send(
         self, address: Address, channel: Channel, request: Message, timeout_s: float
     ) -> Any:
-        """The response, or a `PeerError`, also when another leader is known before it comes."""
+        """The response, or a `PeerError`, also when another leader becomes known before."""
         driver, asked = self._driver, self._driver.leader_id
         sending = self._loop.create_task(
             self._peers.send(address, channel, request, timeout_s=timeout_s)
@@ -245,9 +246,9 @@ class ControllerAccess:
 
 
 def _moved(request: Message, response: Message) -> bool:
-    """Whether the response says that the controller is elsewhere by now."""
+    """Whether the response means that the controller is elsewhere by now."""
     if isinstance(request, AlterPartitionRequest):
-        # Beside a partition it says that the controller is behind, and is for who has asked.
+        # For a single partition it means that the controller is behind, and goes to the client.
         return getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER
     return any(code in _MOVED for code in response.error_codes())
 
@@ -265,7 +266,7 @@ def _envelope(question: _Question, key: ApiKey, version: int) -> EnvelopeRequest
 
 
 def _encode_principal(principal: str) -> bytes:
-    """A principal as Kafka's brokers hand it on: a version, then the structure."""
+    """A principal as Kafka's brokers encode it: a version, then the structure."""
     kind, _, name = principal.partition(":")
     return b"\0\0" + DefaultPrincipalData(type=kind, name=name).encode(0)
 

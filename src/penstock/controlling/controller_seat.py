@@ -75,7 +75,7 @@ class ControllerSeat:
         )
         logger.info("this node is the active controller", extra={"epoch": epoch})
         self.active.start()
-        driver.tell_of_change()
+        driver.notify_of_change()
 
     def lost(self) -> None:
         """The leadership is over."""
@@ -85,7 +85,7 @@ class ControllerSeat:
             self.active.drop()
             self.active = None
             logger.info("this node is no longer the active controller")
-            self._driver.tell_of_change()
+            self._driver.notify_of_change()
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():
@@ -115,7 +115,7 @@ class ControllerSeat:
         else:
             active.arm()
             if self._waiters:
-                # A response that only reads may still rest on records that are not committed.
+                # A response that only reads may still depend on records that are not committed.
                 await asyncio.shield(self._waiters[-1][1])
         return response
 

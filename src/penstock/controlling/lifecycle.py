@@ -4,9 +4,9 @@
 
 A broker registers with a new incarnation id and is given its epoch. It catches up with the metadata
 as far as its own registration, then asks to be unfenced (RECOVERY) and runs. A heartbeat goes out
-every `broker.heartbeat.interval.ms`, and at once when something waits for it: to be unfenced, to be
-let go, or when another broker's state has changed and the controller waits for all to know. If one
-fails, the next still follows after the pause: a silent broker is fenced.
+every `broker.heartbeat.interval.ms`, and immediately when something waits for it: to be unfenced,
+to be let go, or when another broker's state has changed and the controller waits until all know. If
+one fails, the next still follows after the pause: a silent broker is fenced.
 
 While the session of an earlier run is alive the registration is refused and tried again. A broker
 that the controller does not know any more registers again under the same incarnation id. Owned by
@@ -42,8 +42,8 @@ HEARTBEATS_PER_SESSION_MIN = 3
 EAGER_S = 0.02
 """The pause between heartbeats while something waits for one."""
 REGISTRATION_RETRY_S = 0.1
-SAY_AGAIN_S = 10.0
-SHUTDOWN_LOOK_S = 0.5
+LOG_AGAIN_S = 10.0
+SHUTDOWN_CHECK_S = 0.5
 SHUTDOWN_S_MAX = 30.0
 """How long a controlled shutdown may take before the node stops without it."""
 
@@ -84,8 +84,8 @@ class BrokerLifecycle:
         self._task: asyncio.Task[None] | None = None
         self._unfenced = self._loop.create_future()
         self._let_go = self._loop.create_future()
-        self._refused_said_s = 0.0
-        self._failed_said_s = 0.0
+        self._refused_logged_s = 0.0
+        self._failed_logged_s = 0.0
         self._alarm = Alarm(log)
 
     # -- the way up ----------------------------------------------------------------------------
@@ -113,13 +113,13 @@ class BrokerLifecycle:
             if code == ErrorCode.NONE:
                 self.epoch = response.broker_epoch
                 return
-            self._say_refused(code, reason)
+            self._log_refused(code, reason)
             await asyncio.sleep(REGISTRATION_RETRY_S)
 
-    def _say_refused(self, code: ErrorCode, reason: str) -> None:
+    def _log_refused(self, code: ErrorCode, reason: str) -> None:
         now_s = self._loop.time()
-        if now_s >= self._refused_said_s:
-            self._refused_said_s = now_s + SAY_AGAIN_S
+        if now_s >= self._refused_logged_s:
+            self._refused_logged_s = now_s + LOG_AGAIN_S
             log.warning(
                 "the controller does not register this broker yet: %s",
                 reason or code.name,
@@ -139,7 +139,7 @@ class BrokerLifecycle:
             try:
                 await self._heartbeat_or_register()
             except Exception:
-                self._say_failed()
+                self._log_failed()
             await self._pause(self._interval_s())
 
     async def _heartbeat_or_register(self) -> None:
@@ -152,12 +152,12 @@ class BrokerLifecycle:
                 return
             self._alarm.raised("heartbeat", f"a heartbeat was not answered: {e}")
 
-    def _say_failed(self) -> None:
-        """Called where the exception is at hand."""
+    def _log_failed(self) -> None:
+        """Called while the exception is being handled."""
         now_s = self._loop.time()
-        if now_s >= self._failed_said_s:
-            self._failed_said_s = now_s + SAY_AGAIN_S
-            log.exception("a heartbeat failed in a way that was not foreseen; the next follows")
+        if now_s >= self._failed_logged_s:
+            self._failed_logged_s = now_s + LOG_AGAIN_S
+            log.exception("a heartbeat failed unexpectedly; the next follows")
 
     def _interval_s(self) -> float:
         if self.state in (BrokerState.RECOVERY, BrokerState.PENDING_CONTROLLED_SHUTDOWN):
@@ -206,7 +206,7 @@ class BrokerLifecycle:
         self._wake.set()
         deadline = self._loop.time() + SHUTDOWN_S_MAX
         while True:
-            done, _ = await asyncio.wait([self._let_go], timeout=SHUTDOWN_LOOK_S)
+            done, _ = await asyncio.wait([self._let_go], timeout=SHUTDOWN_CHECK_S)
             if done:
                 return
             if self._loop.time() >= deadline:

@@ -4,8 +4,8 @@ quorum-state file.
 The log begins at offset 0 or where a snapshot ends. After a snapshot has been written, the log
 below the older of the two that are kept goes.
 
-Invariants: what a flush covers never includes what a truncation took away while it ran; a snapshot
-that reaches further than the log takes the log's place. Owned by the event loop's thread; only
+Invariants: what a flush covers never includes what was truncated while it ran; a snapshot that
+reaches further than the log replaces the log. Owned by the event loop's thread; only
 methods that are documented to wait for the disk may run elsewhere.
 """
 
@@ -25,8 +25,9 @@ from penstock.controlling.metadata_snapshots import (
     stored_snapshots,
 )
 from penstock.log.files import write_atomically
-from penstock.log.flush import FlushTask
+from penstock.log.flush import FlushTask, flush_begin, flush_done
 from penstock.log.log import Log
+from penstock.log.retention import delete_old_segments
 from penstock.raft.effects import Append
 from penstock.raft.state import FILE_NAME, QuorumState
 from penstock.raft.stored import LogScan, StoredLog
@@ -57,7 +58,7 @@ class MetadataLog:
         if log.log_start_offset and (snapshot is None or snapshot.id.offset < log.log_start_offset):
             raise StorageError(
                 f"{self.dir} begins at offset {log.log_start_offset}, and the snapshot of what was "
-                "before is missing or damaged: let this node join anew with an empty data folder"
+                "before is missing or damaged: let this node join again with an empty data folder"
             )
 
     @property
@@ -165,7 +166,7 @@ class MetadataLog:
 
     def flush_begin(self) -> FlushTask:
         """What is to be flushed; its `run` waits for the disk."""
-        self._flush = self.log.flush_begin()
+        self._flush = flush_begin(self.log)
         return self._flush
 
     def flush_done(self, task: FlushTask) -> int | None:
@@ -174,7 +175,7 @@ class MetadataLog:
         self._flush = None
         if not counts:
             task.up_to_offset = min(task.up_to_offset, self.log.recovery_point)
-        self.log.flush_done(task)
+        flush_done(self.log, task)
         return task.up_to_offset if counts else None
 
     # -- snapshots -----------------------------------------------------------------------------
@@ -188,19 +189,19 @@ class MetadataLog:
         remove_older(self.dir)
         oldest = stored_snapshots(self.dir)[0]
         self.log.delete_records(oldest.offset)
-        self.log.delete_old_segments(self._clock.now_ms())
+        delete_old_segments(self.log, self._clock.now_ms())
         return oldest
 
     def begin_installation(self, snapshot: Snapshot) -> FlushTask:
-        """`snapshot` has been fetched and is on disk: it takes the place of the log. Run what is
-        returned, in any thread, before `installed`.
+        """`snapshot` has been fetched and is on disk: it replaces the log. Run what is returned, in
+        any thread, before `installed`.
         """
         self._flush = None
         self.log.truncate_fully_and_start_at(snapshot.id.offset)
-        return self.log.flush_begin()
+        return flush_begin(self.log)
 
     def installed(self, snapshot: Snapshot, flushed: FlushTask) -> None:
-        self.log.flush_done(flushed)
+        flush_done(self.log, flushed)
         self.snapshot = snapshot
         remove_older(self.dir, keep=1)
 

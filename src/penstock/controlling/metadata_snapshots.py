@@ -78,7 +78,7 @@ def remove_older(directory: str, keep: int = SNAPSHOTS_KEPT) -> None:
 
 
 def newest_snapshot(directory: str) -> Snapshot | None:
-    """The newest snapshot that is whole; the log says so when another one is not."""
+    """The newest snapshot that is whole; damaged ones are logged."""
     for id_ in reversed(stored_snapshots(directory)):
         try:
             return read_snapshot(directory, id_)
@@ -163,7 +163,7 @@ class _PartFile:
 
 
 class SnapshotWriter(_PartFile):
-    """Writes `records` step by step: `step` until it says True, then `finish`."""
+    """Writes `records` step by step: `step` until it returns True, then `finish`."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """Drives the metadata quorum: the pure core on the event loop, the disk and the network.
 
-Every event (a request, an answer, a flush, a deadline) is handed to `raft.quorum` in turn, and all
-effects of one are carried out before the next: an event that comes while an effect waits for the
+Every event (a request, an answer, a flush, a deadline) is passed to `raft.quorum` in turn, and all
+effects of one are carried out before the next: an event that arrives while an effect waits for the
 disk is queued. Votes and truncations are on disk before anything is sent.
 
 A change on the active controller: a decision gives `(records, response)`; the records are appended
-to the `__cluster_metadata` log as one batch and taken into the controller's own image, so that the
+to the `__cluster_metadata` log as one batch and applied to the controller's own image, so that the
 next decision builds on them; followers fetch them, an fsync in a worker thread makes them durable
 here; once a majority has them they are committed, applied to the image that the broker serves from,
 listeners are called, and the response is sent.
@@ -109,7 +109,7 @@ class QuorumDriver:
         self._writing = SnapshotWriting(self, settings)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="metadata-flush")
 
-    # -- what is so ----------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     @property
     def quorum(self) -> Quorum:
@@ -170,9 +170,9 @@ class QuorumDriver:
             return
         before = set(self._tasks)
         self.event(self.quorum.resign)
-        telling = [task for task in self._tasks if task not in before]
-        if telling:
-            await asyncio.wait(telling, timeout=RESIGN_S_MAX)
+        notifying = [task for task in self._tasks if task not in before]
+        if notifying:
+            await asyncio.wait(notifying, timeout=RESIGN_S_MAX)
 
     async def is_lost(self) -> bool:
         """Whether so many voters' processes are gone that there cannot be a leader."""
@@ -203,7 +203,7 @@ class QuorumDriver:
     # -- events --------------------------------------------------------------------------------
 
     def event(self, happened: Callable[[int], Sequence[Effect | Then]]) -> None:
-        """Hand an event to the core, when its turn has come; after a failure none does."""
+        """Pass an event to the core, when its turn has come; after a failure none is."""
         if self.failure is not None:
             return
         self._inbox.append(happened)
@@ -301,7 +301,7 @@ class QuorumDriver:
         try:
             self.log.append(effect)
         except (StorageError, ApiError) as e:
-            logger.error("the metadata log does not take records: %s", e)
+            logger.error("the metadata log refuses records: %s", e)
             self._inbox.appendleft(lambda now_ms: self.quorum.on_refused(effect, now_ms))
             return
         self._sync()
@@ -359,7 +359,7 @@ class QuorumDriver:
         elif self._known_leader_id != NO_NODE:
             logger.info("the quorum has no leader that is known here", extra=extra)
         self._known_leader_id = effect.leader_id
-        self.tell_of_change()
+        self.notify_of_change()
 
     def _then(self, effect: Then) -> None:
         effect.act()
@@ -368,7 +368,7 @@ class QuorumDriver:
         """Committed records have reached the image."""
         if self._quorum is not None:
             self.seat.applied(self.metadata.applied_offset)
-            self._writing.look()
+            self._writing.check()
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ class QuorumDriver:
             await asyncio.shield(self._idle)
 
     def append(self, values: list[bytes]) -> Append:
-        """The leader's batch of metadata records, in the log; ApiError if it is not taken."""
+        """Append the leader's batch of metadata records; ApiError if it is refused."""
         invariant(not self._busy, "records are appended between events only")
         append = self.quorum.append(values, self.now_ms())
         try:
@@ -448,7 +448,7 @@ class QuorumDriver:
         self.event(lambda now_ms: self.quorum.handle(future, request, now_ms))
         return future
 
-    def tell_of_change(self) -> None:
+    def notify_of_change(self) -> None:
         """Wake the calls that wait for another controller."""
         changed, self._changed = self._changed, self._loop.create_future()
         changed.set_result(None)

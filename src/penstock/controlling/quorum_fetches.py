@@ -2,7 +2,7 @@
 
 A reader that has everything waits for records, for a higher high watermark or for another leader,
 up to its max_wait_ms. Its fetch may be passed to the core several times meanwhile; as a sign of
-life it counts once, when it came in. Limits: `max_bytes` of the request; the first batch is sent
+life it counts once, when it arrived. Limits: `max_bytes` of the request; the first batch is sent
 whole even when it is larger. Owned by the event loop's thread.
 """
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from penstock.controlling.quorum_driver import QuorumDriver
 
 Done: TypeAlias = Callable[[FetchResponse | None], None]
-"""Told the response; None: there is none, the reader has to look elsewhere."""
+"""Called with the response; None: the reader has to ask another node."""
 State: TypeAlias = tuple[int, int, tuple[int, int]]
 
 
 class Then(NamedTuple):
-    """An effect of the driver's own: what is to be done after those of the core."""
+    """An effect of the driver itself, to be carried out after those of the core."""
 
     act: Callable[[], None]
 
 
 class QuorumFetch:
-    """A fetch that is judged, or waits for news."""
+    """A fetch that is being decided, or waits for news."""
 
     __slots__ = ("_done", "_fetches", "came_ms", "request", "seen", "timer")
 
@@ -58,7 +58,7 @@ class QuorumFetch:
             done(response)
 
     def cancel(self) -> None:
-        """Nobody wants the response any more."""
+        """The response is not wanted any more."""
         self._done = None
         self._fetches.unpark(self)
 
@@ -71,7 +71,7 @@ class QuorumFetches:
         self._waking = False
 
     def fetch(self, request: FetchRequest, done: Done) -> QuorumFetch:
-        """Have `done` called with the response to `request`, at once or when there is news."""
+        """Have `done` called with the response to `request`, now or when there is news."""
         fetch = QuorumFetch(self, request, done, self._driver.now_ms())
         self._ask(fetch, may_wait=request.max_wait_ms > 0)
         return fetch

@@ -1,4 +1,4 @@
-"""When snapshots of the metadata are written, and how, without holding up the loop.
+"""When snapshots of the metadata are written, and how, without blocking the loop.
 
 One is due after `metadata.log.max.record.bytes.between.snapshots` of new records, or when something
 has changed and `metadata.log.max.snapshot.interval.ms` have passed since the last one. The image is
@@ -38,7 +38,7 @@ class SnapshotWriting:
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Records have been applied: write a snapshot if one is due."""
         if self._task is not None or self._driver.failure is not None:
             return
@@ -57,7 +57,7 @@ class SnapshotWriting:
 
     def _interval_over(self) -> None:
         self._timer = None
-        self.look()
+        self.check()
 
     async def _write(self) -> None:
         try:

@@ -1,16 +1,15 @@
 """Brokers that have probably just died: this node notices before the controller has fenced them.
 
 When a connection to another broker breaks, its clients' connections break at the same moment, and
-they ask for metadata at once: a few milliseconds before the controller has fenced the broker and
-named new leaders. An answer with the old leader would cost them their next refresh, a second later
-with librdkafka. So such an answer waits until the controller has decided, or until the broker turns
-out to be alive: up to `SUSPICION_S_MAX` if a connection is refused, otherwise while connections are
-tried.
+they ask for metadata immediately: a few milliseconds before the controller has fenced the broker
+and named new leaders. With the old leader they would retry only at their next refresh, a second
+later with librdkafka. So such an answer waits until the controller has decided, or until the broker
+turns out to be alive: up to `SUSPICION_S_MAX` if a connection is refused, otherwise while
+connections are tried.
 
 A broker that has just been fenced stays on the list of brokers that clients get for `LISTED_S`:
-librdkafka takes a broker that has left the list down together with the partitions that it is about
-to give to their new leader, and finds them again only a second later. Owned by the event loop's
-thread.
+librdkafka drops a broker that has left the list together with partitions that it is about to move
+to their new leader, and finds them again only a second later. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ class Suspicions:
                 self._begin(broker.id, address)
 
     def _begin(self, broker_id: int, address: Address) -> None:
-        task = asyncio.get_running_loop().create_task(self._look(address))
+        task = asyncio.get_running_loop().create_task(self._probe(address))
         self._open[broker_id] = task
         task.add_done_callback(lambda _: self._open.pop(broker_id))
 
-    async def _look(self, address: Address) -> None:
+    async def _probe(self, address: Address) -> None:
         for pause_s in KNOCK_PAUSES_S:
             await asyncio.sleep(pause_s)
             if await knock(address) is Knock.REFUSED:

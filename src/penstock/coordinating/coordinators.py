@@ -1,10 +1,9 @@
 """What the coordinators of a node share: a shard for each partition it leads of an internal topic.
 
-Duty: from a key (a group's id, a transactional id) to its partition, by Kafka's hash, and from
-there to the driver of its shard; to create the topic on first need; to load a shard when this node
-begins to lead its partition and to give it up when it does not lead it any more; to have what is
-old expire. Shards whose partition has no files yet have nothing to load and are made when a key
-needs them.
+Duty: find the partition of a key (a group's id, a transactional id) by Kafka's hash, and the driver
+of its shard; create the topic on first need; load a shard when this node begins to lead its
+partition and close it when another does; expire what is old. Shards whose partition has no files
+yet have nothing to load and are made when a key needs them.
 
 A shard belongs to one leader epoch: what it holds in memory rests on what that leader wrote, so a
 new epoch, even of the same node, begins with a replay. Owned by the event loop's thread.
@@ -52,7 +51,7 @@ class CoordinatorEnvironment:
     clock: Clock
     rng: Rng
     create_topic: Callable[[CreatableTopic], Awaitable[ErrorCode]]
-    """Makes a topic and tells how it went."""
+    """Creates a topic; the error code, 0 if it was created."""
 
 
 class InternalTopic:
@@ -108,16 +107,16 @@ class ShardedCoordinator(ABC, Generic[S]):
 
     @abstractmethod
     def _expire(self, shard: S, now_ms: int) -> Effects:
-        """Have a shard drop what is old; called again while records follow from it."""
+        """Have a shard drop what is old; called again while that yields records."""
 
     def _action(self, index: int, action: Any) -> None:
-        """Do what the shard of a partition asks for."""
+        """Carry out an action of a partition's shard."""
         raise NotImplementedError(f"shard {index} of {self._topic_name} asks for {action}")
 
     def _given_up(self, index: int) -> None:
-        """The shard of a partition was thrown away, and what it asked for with it."""
+        """The shard of a partition was dropped, and its actions with it."""
 
-    # -- where a key lives ---------------------------------------------------------------------
+    # -- the partition of a key ----------------------------------------------------------------
 
     def partition_of(self, key: str) -> int | None:
         """The partition of the internal topic that keeps `key`; None while there is none."""
@@ -147,8 +146,8 @@ class ShardedCoordinator(ABC, Generic[S]):
         return leader if leader >= 0 else None
 
     async def _begin_topic(self) -> None:
-        """Have the topic created, and wait a moment for it: what the client sends behind this
-        request must not wait for a controller that cannot be reached.
+        """Have the topic created, and wait a moment for it: the client's next requests must not
+        wait for a controller that cannot be reached.
         """
         try:
             code = await asyncio.wait_for(self.make_topic(), CREATION_WAIT_S)
@@ -163,7 +162,7 @@ class ShardedCoordinator(ABC, Generic[S]):
             )
 
     async def make_topic(self) -> ErrorCode:
-        """Create the internal topic once, however many ask for it meanwhile."""
+        """Create the internal topic once, however many requests need it meanwhile."""
         if self._creating is None:
             # Also those that are down at the moment: they will be back, the topic stays as it is
             # made.
@@ -177,7 +176,7 @@ class ShardedCoordinator(ABC, Generic[S]):
     def submit(
         self, key: str, request: Message, version: int, client_id: str, client_host: str
     ) -> Message | Awaitable[Message]:
-        """Hand a request about one key to its shard: the answer, or a promise of it."""
+        """Pass a request about one key to its shard: the answer, or a future of it."""
         driver = self._driver_of(key)
         if driver is None:
             return self._kind.refuse(request, version, ErrorCode.NOT_COORDINATOR)
@@ -186,7 +185,7 @@ class ShardedCoordinator(ABC, Generic[S]):
     def everywhere(
         self, request: Message, version: int, client_id: str, client_host: str
     ) -> list[Message | Awaitable[Message]]:
-        """Hand a request about all keys to every shard of this node."""
+        """Pass a request about all keys to every shard of this node."""
         return [
             driver.submit(request, version, client_id, client_host)
             for driver in list(self._drivers.values())
@@ -212,7 +211,7 @@ class ShardedCoordinator(ABC, Generic[S]):
         def partition() -> Partition:
             return self._env.replicas.leader_of(self._topic_name, index)
 
-        # Two drivers of one shard would both write what their own timers say.
+        # Two drivers of one shard would both write for their own timers.
         invariant(index not in self._drivers, f"shard {index} is driven already")
         driver = ShardDriver(
             self._kind,
@@ -237,7 +236,7 @@ class ShardedCoordinator(ABC, Generic[S]):
     # -- following the metadata ----------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says; before the partitions follow it."""
+        """`delta` was applied to the image; before the partitions follow it."""
         if any(topic.name == self._topic_name for topic in delta.deleted_topics.values()):
             for driver in self._drivers.values():
                 driver.close()
@@ -255,7 +254,7 @@ class ShardedCoordinator(ABC, Generic[S]):
     def lead(self, delta: MetadataDelta) -> None:
         """Load the shards that this node leads now; after the partitions have followed `delta`."""
         if self._expiry is None:
-            return  # `start` has not been called: it looks at all shards
+            return  # `start` has not been called: it loads all shards
         for index, registration in self._changed_shards(delta):
             if registration.leader == self._node_id and index not in self._drivers:
                 self._start(index)
@@ -263,7 +262,7 @@ class ShardedCoordinator(ABC, Generic[S]):
     def _changed_shards(self, delta: MetadataDelta) -> list[tuple[int, RegisteredPartition]]:
         topic = self._metadata.topics.get(self._topic_name)
         if topic is None or self._stopped or topic.id in delta.created_topics:
-            return []  # what is new has nothing to load
+            return []  # a new partition has nothing to load
         indexes = sorted(index for id_, index in delta.changed_partitions if id_ == topic.id)
         return [(index, topic.partitions[index]) for index in indexes]
 
@@ -274,7 +273,7 @@ class ShardedCoordinator(ABC, Generic[S]):
         topic = self._metadata.topics.get(self._topic_name)
         for index, partition in enumerate(topic.partitions if topic is not None else ()):
             if index in self._drivers:
-                continue  # the metadata that came in since has started it
+                continue  # a change of the metadata has started it since
             if partition.leader == self._node_id and (self._topic_name, index) in stored:
                 self._start(index)
         self._expiry = asyncio.create_task(self._expire_regularly())
@@ -287,7 +286,7 @@ class ShardedCoordinator(ABC, Generic[S]):
                     await asyncio.sleep(0)
 
     def end_waiting(self) -> None:
-        """The node stops: whoever waits looks for another coordinator."""
+        """The node stops: waiting clients have to find another coordinator."""
         self._stopped = True
         for driver in self._drivers.values():
             driver.close()
@@ -299,7 +298,7 @@ class ShardedCoordinator(ABC, Generic[S]):
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`, made positive as Kafka does: a key's place among partitions."""
+    """Java's `String.hashCode`, made positive as in Kafka: it decides a key's partition."""
     code = 0
     units = iter(text.encode("utf-16-be"))
     for high, low in zip(units, units, strict=True):

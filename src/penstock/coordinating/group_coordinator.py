@@ -1,8 +1,7 @@
 """The group coordinator of this node: a shard for each partition of `__consumer_offsets` it leads.
 
-Duty, beside what all coordinators share (`coordinators`): to tell shards of changed topics, to end
-transactions in them, and to show what the node knows of its groups. Owned by the event loop's
-thread.
+Duty, beyond what all coordinators share (`coordinators`): notify shards of changed topics, end
+transactions in them, and show what the node knows of its groups. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
     def submit_transactional(
         self, request: TxnOffsetCommitRequest, version: int, client_id: str, client_host: str
     ) -> Message | Awaitable[Message]:
-        """Hand offsets that are part of a transaction to the group's shard; whoever calls this
-        knows that the transaction is open (`transactional_commits`).
+        """Pass offsets that are part of a transaction to the group's shard; the caller has verified
+        that the transaction is open (`transactional_commits`).
         """
         driver = self._driver_of(request.group_id)
         if driver is None:
@@ -93,8 +92,8 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
         return driver.submit(request, version, client_id, client_host, producer)
 
     def end_transaction(self, index: int, marker: EndTxnMarker) -> Awaitable[ErrorCode]:
-        """Write the marker of a transaction to a partition of the offsets topic, whose groups learn
-        of it; done when it is committed.
+        """Write the marker of a transaction to a partition of the offsets topic and apply it to its
+        groups; done when it is committed.
         """
         driver = self._driver_at(index)
         if driver is not None:
@@ -106,7 +105,7 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
     # -- following the metadata ----------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says; before the partitions follow it."""
+        """`delta` was applied to the image; before the partitions follow it."""
         super().apply(delta)
         by_id = self._metadata.topics_by_id
         deleted = frozenset(topic.name for topic in delta.deleted_topics.values())

@@ -1,10 +1,10 @@
-"""How far groups are behind: in messages and in seconds, worked out when a scrape asks.
+"""How far groups are behind: in messages and in seconds, computed at each scrape.
 
 Nothing is counted while messages flow. Messages are the partition's high watermark less the
 committed offset. Seconds are the age of the first message that is not committed, to the precision
 of a batch, as only its header is read; the time of an offset is kept from one scrape to the next,
-so that a group that stands still costs no read. A scrape opens and reads only so much: what it
-leaves out comes with the next. Owned by the event loop's thread.
+so that an idle group costs no read. What a scrape may open and read is limited: the rest follows
+with the next one. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.partitions.replica_manager import ReplicaManager
 
 LOGS_OPENED_MAX = 50
-"""How many logs one scrape opens that nobody has used since the start."""
+"""How many logs one scrape opens that have not been used since the start."""
 HEADERS_READ_MAX = 1_000
 """How many batch headers one scrape reads."""
 
@@ -60,7 +60,7 @@ class GroupLag:
         self._replicas = replicas
         self._clock = clock
         self._per_group = per_group
-        # The times of the offsets that the last scrape looked at, by topic, partition and offset.
+        # The times of the offsets that the last scrape read, by topic, partition and offset.
         self._times: dict[tuple[str, int, int], int] = {}
         registry.gauge(
             "penstock_groups",
@@ -70,7 +70,7 @@ class GroupLag:
         registry.add_source(self._collect)
 
     def _collect(self) -> Iterator[Reading]:
-        # A part at a time, so that requests go on in between.
+        # A part at a time, so that requests are served in between.
         lags: list[Lag] = []
         total = 0
         if self._per_group:
@@ -136,7 +136,7 @@ def _time_of(partition: Partition, offset: int) -> int | None:
     try:
         found = timestamp_at(partition.log, offset)
     except StorageError:
-        return None  # reads say so themselves, and count it
+        return None  # the read has logged and counted it
     return None if found is None or found < 0 else found
 
 

@@ -1,8 +1,8 @@
 """Producer ids for this node's producers, taken from the controller in blocks.
 
-`take` gives one from the stock at once or not at all, for decisions that cannot wait; `next` waits
-for the controller. When a block is nearly used up the next one is fetched in advance, so that the
-stock runs dry only while the controller cannot be reached.
+`take` never waits, and may find the stock empty; `next` waits for the controller. When a block is
+nearly used up the next one is fetched in advance, so that the stock is empty only while the
+controller cannot be reached.
 
 Invariant: an id is given out once in the cluster's life; a block that was taken and not
 used up is lost with the node, never given again. Owned by the event loop's thread.
@@ -19,7 +19,7 @@ from penstock.base.errors import PenstockError
 log = logging.getLogger("penstock.coordinating")
 
 FETCH_AT = 100
-"""How many ids are left when the next block is asked for."""
+"""How many ids are left when the next block is fetched."""
 
 
 class ProducerIdManager:
@@ -42,19 +42,19 @@ class ProducerIdManager:
         return producer_id
 
     async def next(self) -> int:
-        """An id; waits for the controller if it must, and raises what it refuses with."""
+        """An id; waits for the controller if necessary, and raises its error."""
         while (producer_id := self.take()) is None:
             await asyncio.shield(self._fetch())
         return producer_id
 
     async def prepare(self, timeout_s: float) -> None:
-        """See to it that `take` has an id to give, as far as that is possible in the time."""
+        """Fetch ids if the stock is empty; wait for them at most `timeout_s`."""
         if self._ids or self._spare:
             return
         try:
             await asyncio.wait_for(asyncio.shield(self._fetch()), timeout_s)
         except (PenstockError, TimeoutError):
-            log.debug("no producer ids can be had at the moment")
+            log.debug("no producer ids are available at the moment")
 
     def _fetch(self) -> asyncio.Task[None]:
         """The fetch of the next block that is under way."""

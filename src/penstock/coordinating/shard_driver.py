@@ -1,24 +1,24 @@
 """Drives one shard of a coordinator: one partition of an internal topic.
 
-The way of a request: the pure shard answers it with effects at once; their records are staged in
-the partition as one batch; the answers wait until the high watermark has passed the batch, also
-those of requests that only read, since they may rest on records that are not committed yet; so do
-the actions that the shard asks for. Timers are the loop's.
+The way of a request: the pure shard returns effects; their records are staged in the partition as
+one batch; the answers wait until the high watermark has passed the batch, also those of requests
+that only read, since they may depend on records that are not committed yet; so do the actions of
+the shard. Timers are the loop's.
 
-Records of a producer's transaction, and the marker that ends it, are judged by the log's producer
-state before the shard hears of them: what the log would refuse (a fenced producer) is answered with
-the log's error and changes nothing.
+Records of a producer's transaction, and the marker that ends it, are checked against the log's
+producer state before the shard sees them: what the log would refuse (a fenced producer) is answered
+with the log's error and changes nothing.
 
-A shard is loaded by replaying its partition, a piece at a time, while requests are turned away with
+A shard is loaded by replaying its partition, a part at a time, while requests are refused with
 COORDINATOR_LOAD_IN_PROGRESS. When records cannot be appended or made durable, or the shard breaks
-an invariant, its memory may say what the log does not: everybody who waits is turned away, the
-shard is thrown away and the partition replayed.
+an invariant, its memory may be ahead of the log: all waiting requests fail, the shard is dropped
+and the partition replayed.
 
-When a batch is not committed in time (too few replicas are in sync), those who wait
-for them are told so and the shard stays: its records may yet be committed. While the partition is
-under its minimum of replicas in sync, requests that are sure to write are turned away at once.
+When a batch is not committed in time (too few replicas are in sync), the requests that wait for it
+fail and the shard stays: its records may yet be committed. While the partition is under its minimum
+of replicas in sync, requests that are sure to write are refused.
 
-Invariants: no answer is given and no action done before the records they rest on are committed;
+Invariants: no answer is given and no action done before the records they depend on are committed;
 after a failure nothing of the shard before it is used. Owned by the event loop's thread.
 """
 
@@ -52,7 +52,8 @@ from penstock.coordinator.effects import (
 )
 from penstock.coordinator.shard_protocol import Participant, Shard
 from penstock.log.producer_state import AppendOrigin
-from penstock.partitions.partition import Partition, Role
+from penstock.partitions.leadership import Role
+from penstock.partitions.partition import Partition
 from penstock.partitions.waiting import ACKS_ALL
 from penstock.wire.schema import Message
 
@@ -87,17 +88,17 @@ class ShardKind(NamedTuple):
     """What the shards of one coordinator have in common for their drivers."""
 
     name: str
-    """Whose shards they are, as the log output says it."""
+    """The name of the coordinator in log messages."""
     refuse: Callable[[Message, int, ErrorCode], Message]
     """The answer to a request in a version that is refused as a whole."""
     sure_to_write: tuple[type[Message], ...]
-    """Requests that are turned away at once while nothing can be committed."""
+    """Requests that are refused while nothing can be committed."""
 
 
 class _Waiting(NamedTuple):
     answer: asyncio.Future[Any]
     refused: Callable[[ErrorCode], Any]
-    """The answer that says an error code."""
+    """The answer with an error code."""
 
 
 class _Batch:
@@ -110,7 +111,7 @@ class _Batch:
         self._driver = driver
         self.overdue_at = overdue_at
         self.replies: list[tuple[int, Any]] = []
-        """Tokens and what their askers get."""
+        """Tokens of requests, and their answers."""
         self.actions: list[Action] = []
 
     def waits(self) -> None:
@@ -137,9 +138,9 @@ class ShardDriver(Generic[S]):
         on_given_up: Callable[[], None] | None = None,
     ) -> None:
         """`partition` gives the partition as it is led now, or raises ApiError; `leader_epoch` is
-        the one that the shard belongs to. `on_action` does what the shard asks for; `on_given_up`
-        is called when the shard is thrown away or closed: actions that are still being done are not
-        its own any more.
+        the one that the shard belongs to. `on_action` carries out an action of the shard;
+        `on_given_up` is called when the shard is dropped or closed: unfinished actions do not
+        belong to it any more.
         """
         self.leader_epoch = leader_epoch
         self._kind = kind
@@ -171,8 +172,8 @@ class ShardDriver(Generic[S]):
         client_host: str,
         producer: ProducerIdentity | None = None,
     ) -> Message | Awaitable[Message]:
-        """The answer, or a promise of it; `producer` is the one in whose transaction the request
-        asks to write.
+        """The answer, or a future of it; `producer` is the one in whose transaction the request
+        writes.
         """
         code = self._unready(type(request))
         if code is None and producer is not None:
@@ -212,7 +213,7 @@ class ShardDriver(Generic[S]):
 
         def end(shard: P, now_ms: int) -> Effects:
             effects = shard.end_transaction(marker, now_ms)
-            invariant(effects.marker == marker, f"{marker} was not taken to the log")
+            invariant(effects.marker == marker, f"{marker} was not appended to the log")
             return effects
 
         if self._event(end):
@@ -220,7 +221,7 @@ class ShardDriver(Generic[S]):
         return waiting.answer
 
     def _unready(self, kind: type) -> ErrorCode | None:
-        """Why a request of this type cannot be taken now."""
+        """Why a request of this type cannot be accepted now."""
         if self.state is not ShardState.ACTIVE:
             return _TURNED_AWAY[self.state]
         assert self._partition is not None
@@ -243,7 +244,7 @@ class ShardDriver(Generic[S]):
         return self._tokens
 
     def event(self, happen: Callable[[S, int], Effects]) -> bool:
-        """Something other than a request; whether records followed from it."""
+        """An event other than a request; whether it yielded records."""
         return self.state is ShardState.ACTIVE and self._event(happen)
 
     def _timer_fired(self, key: TimerKey, deadline_ms: int) -> None:
@@ -273,7 +274,7 @@ class ShardDriver(Generic[S]):
             self._after_commit(effects.replies, effects.actions)
 
     def _after_commit(self, replies: Sequence[tuple[int, Any]], actions: list[Action]) -> None:
-        """Give and do this when everything that was staged up to now is committed."""
+        """Give the answers and do the actions when all that is staged is committed."""
         if not self._uncommitted:
             self._give(replies)
             self._do(actions)
@@ -325,7 +326,7 @@ class ShardDriver(Generic[S]):
             self._watch = self._loop.call_later(self._commit_timeout_s, self._overdue)
 
     def _overdue(self) -> None:
-        """Nobody is kept waiting any longer for batches that are still not committed."""
+        """Fail the requests that wait for batches which are still not committed."""
         self._watch = None
         now = self._loop.time()
         for batch in self._uncommitted:
@@ -346,14 +347,14 @@ class ShardDriver(Generic[S]):
         self._retry = None
         try:
             partition = self._partition = self._find_partition()
-            # A shard that failed may have left something staged: it is the log's now.
+            # A shard that failed may have left something staged: it belongs to the log now.
             partition.write_staged()
         except PenstockError as e:
             log.error("the %s cannot open its partition: %s", self._kind.name, e)
             self._retry_later()
             return
         if partition.log.health.for_good:
-            # What is in the log will never be known to be durable, so no answer can rest on it.
+            # What is in the log will never be known to be durable, so no answer can depend on it.
             self._stand_still(partition, partition.log.failure or "")
             return
         if partition.log.log_start_offset == partition.log.log_end_offset:
@@ -366,7 +367,7 @@ class ShardDriver(Generic[S]):
             await replay(partition.log, self.shard)
             self._activate(partition)
         except CorruptRecord as e:
-            # Going on without a record would lose what it says.
+            # To continue without a record would lose its change.
             self._stand_still(partition, str(e))
         except PenstockError as e:
             log.error("replay of %s-%d failed: %s", partition.topic, partition.index, e)
@@ -384,7 +385,7 @@ class ShardDriver(Generic[S]):
         self._event(lambda shard, now_ms: shard.loaded(now_ms))
 
     def _stand_still(self, partition: Partition, why: str) -> None:
-        """Only a person can help: requests are turned away until the node is started anew."""
+        """Only an operator can help: requests are refused until the node is restarted."""
         self.state = ShardState.FAILED
         name = f"{partition.topic}-{partition.index}"
         log.critical("the %s of %s stands still: %s", self._kind.name, name, why)
@@ -397,7 +398,7 @@ class ShardDriver(Generic[S]):
     # -- failure and the end -------------------------------------------------------------------
 
     def fail(self, why: str) -> None:
-        """The shard's memory may be ahead of the log: give it up and replay."""
+        """The shard's memory may be ahead of the log: drop it and replay."""
         if self.state is not ShardState.ACTIVE:
             return
         log.error("the %s gives a shard up and replays it: %s", self._kind.name, why)

@@ -1,7 +1,7 @@
 """Between a coordinator's shard and its partition's log: effects as a batch, batches replayed.
 
 Records that are part of a producer's transaction, and the marker that ends it, are batches of that
-producer without sequence numbers. Owned by the event loop's thread; reading is a worker's.
+producer without sequence numbers. Owned by the event loop's thread; a worker thread reads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.wire.records import BatchHeader
 
 LOAD_READ_BYTES: Final = 1024 * 1024
-"""How much of the partition one step of a replay reads, so that requests go on in between."""
+"""How much of the partition one step of a replay reads; requests are served in between."""
 
 
 def batch_of(effects: Effects, now_ms: int) -> Batch:
@@ -50,7 +50,7 @@ def marker_batch(marker: EndTxnMarker, now_ms: int) -> Batch:
 
 
 async def replay(log: Log, shard: Shard) -> None:
-    """Hand everything in `log` to `shard`, in order, a piece at a time."""
+    """Replay everything in `log` to `shard`, in order, a part at a time."""
     loop = asyncio.get_running_loop()
     offset = log.log_start_offset
     while offset < log.log_end_offset:

@@ -1,7 +1,7 @@
 """The timers of one shard on the event loop.
 
-Heartbeats put timers off all the time. So a timer that is put off keeps its handle of the loop and
-looks again when that fires. Owned by the event loop's thread.
+Heartbeats postpone timers all the time. So a postponed timer keeps its handle of the loop and is
+checked again when that fires. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _Timer:
         self.deadline_ms = deadline_ms
         self.due = due
         self.handle = handle
-        self.armed_for = due  # when the handle fires; `due` may have been put off since
+        self.armed_for = due  # when the handle fires; `due` may have been postponed since
 
 
 class ShardTimers:

@@ -1,10 +1,10 @@
 """The transaction coordinator of this node: a shard for each partition of `__transaction_state` it
 leads.
 
-Duty, beside what all coordinators share (`coordinators`): to have the markers written that a shard
-orders (`transaction_markers`) and to tell the shard when they are; to show what the node knows of
-open transactions. A shard's leader epoch is the coordinator epoch that its markers carry. Owned by
-the event loop's thread.
+Duty, beyond what all coordinators share (`coordinators`): have the markers of a shard written
+(`transaction_markers`) and notify it when they are; show what the node knows of open transactions.
+A shard's leader epoch is the coordinator epoch that its markers carry. Owned by the event loop's
+thread.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from penstock.wire.schema import Message
 
 COMMIT_TIMEOUT_S: Final = 5.0
-"""How long a request waits for its records to be replicated before the client is told to try
-again.
+"""How long a request waits for its records to be replicated before it fails with a retriable
+error.
 """
 PATIENCE_S: Final = 0.1
 """How long a client's request waits for the end of the transaction before."""
@@ -120,16 +120,16 @@ class TransactionCoordinator(ShardedCoordinator[TransactionShard]):
         self, key: str, request: Message, version: int, client_id: str, client_host: str
     ) -> Message | Awaitable[Message]:
         if not key:
-            # Nobody coordinates it, so nobody can be looked for.
+            # An empty id has no coordinator.
             return refuse(request, version, ErrorCode.INVALID_REQUEST)
         return super().submit(key, request, version, client_id, client_host)
 
     def submit_patiently(
         self, key: str, request: Message, version: int, client_id: str, client_host: str
     ) -> Message | Awaitable[Message]:
-        """Like `submit`; a request that comes while the last transaction is being ended waits for
-        that a moment. A producer that goes on at once would be told to come again, and come much
-        later than it had to.
+        """Like `submit`; a request that arrives while the last transaction is being ended waits for
+        that a moment. Otherwise a quick producer would get a retriable error, and retry much later
+        than necessary.
         """
         if self.markers.is_ending(key):
             return self._submit_after(key, request, version, client_id, client_host)

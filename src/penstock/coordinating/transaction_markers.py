@@ -1,17 +1,16 @@
-"""Writes the ends of transactions into their partitions: the markers that a coordinator orders.
+"""Writes the markers that end transactions into their partitions, for the coordinator.
 
 Duty: take `WriteMarkers` actions of this node's transaction shards, find the leader of each
-partition, have the markers written there, and say when all partitions of a transaction have theirs.
-One WriteTxnMarkers request is in flight per node; what comes meanwhile, of all transactions, goes
-into the next one. Partitions led here take the same way without the network.
+partition, have the markers written there, and report when all partitions of a transaction have
+theirs. One WriteTxnMarkers request is in flight per node; what gathers meanwhile, of all
+transactions, goes into the next one. Partitions led here take the same way without the network.
 
-What an answer means is in `_OUTCOMES`. What could not be written is tried again after a pause that
-grows from `RETRY_S` to `RETRY_S_MAX`, at the leader of that time; a change in the metadata ends the
-pause, and what is queued for or on its way to a leader of the past goes to the new one as well: the
-old one may hang. A partition without a leader waits for one; a partition or topic that is gone
-needs no marker. A shard that is given up takes its actions with it: the next leader of its
-partition finds the prepared transactions in the log and begins anew, and a marker written twice
-does no harm.
+What an answer means is in `_OUTCOMES`. A failed write is retried after a pause that grows from
+`RETRY_S` to `RETRY_S_MAX`, at the leader of that time; a change in the metadata ends the pause, and
+what is queued for or on its way to a former leader goes to the new one as well: the old one may
+hang. A partition without a leader waits for one; a partition or topic that is gone needs no marker.
+When a shard is dropped, so are its actions: the next leader of its partition finds the prepared
+transactions in the log and sends their markers again; a marker written twice does no harm.
 
 Limits: `TRANSACTIONS_PER_REQUEST_MAX`. Owned by the event loop's thread.
 """
@@ -51,13 +50,13 @@ TRANSACTIONS_PER_REQUEST_MAX: Final = 1_000
 
 class _Outcome(Enum):
     WRITTEN = "the partition has its marker, or needs none"
-    OVERRULED = "a newer producer or coordinator is at work: nothing more is to be written"
+    OVERRULED = "a newer producer or coordinator has taken over: nothing more is to be written"
     AGAIN = "to be tried again"
 
 
 _OUTCOMES: Final = {
     ErrorCode.NONE: _Outcome.WRITTEN,
-    # No transactional record can have got into such a partition.
+    # Such a partition cannot hold a transactional record.
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: _Outcome.WRITTEN,
     ErrorCode.UNSUPPORTED_VERSION: _Outcome.WRITTEN,
     ErrorCode.INVALID_PRODUCER_EPOCH: _Outcome.OVERRULED,
@@ -82,7 +81,7 @@ class _Ending:
         self.pause_s = 0.0
         self.over = False
         self.ended: asyncio.Future[None] | None = None
-        """For those who wait for the end, if there are any."""
+        """Done at the end, if something waits for it."""
 
 
 class TransactionMarkers:
@@ -96,8 +95,8 @@ class TransactionMarkers:
         write_here: Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]],
         on_written: Callable[[int, WriteMarkers], None],
     ) -> None:
-        """`write_here` writes markers to partitions of this node; `on_written` is told the shard
-        and the action when every partition has its marker.
+        """`write_here` writes markers to partitions of this node; `on_written` is called with the
+        shard and the action when every partition has its marker.
         """
         self._node_id = node_id
         self._metadata = metadata
@@ -121,7 +120,7 @@ class TransactionMarkers:
         return len(self._endings)
 
     async def ended(self, transactional_id: str, timeout_s: float) -> None:
-        """Wait until the transaction that is being ended is over, but no longer than that."""
+        """Wait until the transaction that is being ended is over, at most so long."""
         ending = self._endings.get(transactional_id)
         if ending is not None:
             if ending.ended is None:
@@ -140,12 +139,12 @@ class TransactionMarkers:
         self._route(ending, action.partitions)
 
     def forget(self, shard: int) -> None:
-        """The shard was given up: its transactions are not this node's any more."""
+        """The shard was dropped: its transactions do not belong to this node any more."""
         for ending in [e for e in self._endings.values() if e.shard == shard]:
             self._drop(ending)
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says: leaders may have moved, topics may be gone."""
+        """`delta` was applied to the image: leaders may have moved, topics may be gone."""
         if not (delta.changed_partitions or delta.deleted_topics or delta.changed_brokers):
             return
         for ending in list(self._endings.values()):
@@ -176,14 +175,14 @@ class TransactionMarkers:
         for tp in partitions:
             leader = self._leader(tp)
             if leader is None:
-                ending.remaining.pop(tp, None)  # what is gone has no readers to be told
+                ending.remaining.pop(tp, None)  # nothing reads what is gone
             elif leader < 0 or self._brokers.address(leader) is None:
                 ending.waiting[tp] = None
             else:
                 self._queues.setdefault(leader, {}).setdefault(ending, {})[tp] = None
                 self._send_soon(leader)
         if not ending.remaining:
-            # Not at once: the shard may be in the middle of handing over its actions.
+            # In the next turn: the shard may still be passing its actions.
             self._loop.call_soon(self._finish, ending)
 
     def _leader(self, tp: TopicPartition) -> int | None:
@@ -217,7 +216,7 @@ class TransactionMarkers:
             self._on_written(ending.shard, ending.action)
 
     def _drop(self, ending: _Ending) -> None:
-        """Nothing more is sent for this transaction; an answer on its way is not looked at."""
+        """Nothing more is sent for this transaction; an answer on its way is ignored."""
         ending.over = True
         if ending.retry is not None:
             ending.retry.cancel()
@@ -253,7 +252,7 @@ class TransactionMarkers:
             if isinstance(e, PenstockError):
                 log.warning("the ends of %d transactions could not be sent: %s", len(batch), e)
             else:
-                # Whatever is wrong here, consumers must not wait for ever.
+                # Retried whatever is wrong: consumers must not wait for ever.
                 log.exception("the ends of %d transactions could not be written", len(batch))
             for ending, partitions in batch.items():
                 self._try_later(ending, partitions)
@@ -296,7 +295,7 @@ class TransactionMarkers:
                 again.append(tp)
             else:
                 log.warning(
-                    "the end of transaction %r is given up: %s says %s",
+                    "the end of transaction %r is given up: %s answered %s",
                     ending.action.transactional_id,
                     tp,
                     code.name,
@@ -310,7 +309,7 @@ class TransactionMarkers:
 
 
 def _known(code: int) -> ErrorCode:
-    """A node of a later release may say a code that is new."""
+    """A node of a later release may answer with a code that is unknown here."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -1,9 +1,9 @@
 """Ends transactions in this node's partitions: what WriteTxnMarkers asks for.
 
-Duty: append the control batch of each marker to each of its partitions and say what became of it
-when it is committed (acks=all). In a partition of `__consumer_offsets` the group coordinator ends
-the transaction, since its memory has to follow. Each marker and partition has its own answer; a
-marker that comes again is written again, which does no harm.
+Duty: append the control batch of each marker to each of its partitions and answer when it is
+committed (acks=all). In a partition of `__consumer_offsets` the group coordinator ends the
+transaction, since its memory has to follow. Each marker and partition has its own answer; a marker
+that is sent again is written again, which does no harm.
 
 Limits: `COMMIT_TIMEOUT_S`. Owned by the event loop's thread.
 """
@@ -33,10 +33,10 @@ from penstock.wire.messages.write_txn_markers import (
 )
 
 COMMIT_TIMEOUT_S: Final = 30.0
-"""How long a marker may wait to be replicated before the coordinator is told to send it again."""
+"""How long a marker may wait to be replicated before the coordinator has to send it again."""
 
-# The transaction coordinator knows partitions, not groups: the group's coordinator is not here or
-# not ready means to it that the partition is not led here.
+# The transaction coordinator knows partitions, not groups. That the group's coordinator is not here
+# or not ready means to it that the partition is not led here.
 _TO_TRANSACTION_COORDINATOR: Final = dict.fromkeys(
     (
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -58,7 +58,7 @@ class _Append:
         self._timer: asyncio.TimerHandle | None = None
 
     def waits(self) -> None:
-        """Until the marker is committed, but not for ever."""
+        """Wait until the marker is committed, at most `COMMIT_TIMEOUT_S`."""
         loop = asyncio.get_running_loop()
         timed_out = ErrorCode.REQUEST_TIMED_OUT
         self._timer = loop.call_later(COMMIT_TIMEOUT_S, self._ended, timed_out)
@@ -118,9 +118,9 @@ class MarkersHere:
     def _end(
         self, marker: EndTxnMarker, topic: str, index: int
     ) -> ErrorCode | Awaitable[ErrorCode]:
-        """Why the marker cannot be appended, or a promise of how it goes."""
+        """Why the marker cannot be appended, or a future of its outcome."""
         if min(marker.producer_id, marker.producer_epoch, marker.transaction_version) < 0:
-            return ErrorCode.INVALID_REQUEST  # of nobody: the log would keep such a producer
+            return ErrorCode.INVALID_REQUEST  # no producer: the log would keep a state for it
         if topic == TRANSACTIONS_TOPIC:
             # No transaction can be open there, and the coordinator could not replay a marker.
             return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT

@@ -1,9 +1,9 @@
-"""How transactions stand on this node, counted when a scrape asks.
+"""The state of transactions on this node, counted at each scrape.
 
-The coordinator's side shows what its shards know; the partitions' side, on whoever leads them, what
+The coordinator's side shows what its shards know; the partitions' side, at their leaders, what
 holds back readers with read_committed. Nothing is read from disk: a partition's oldest open
-transaction is taken to have begun when its producer last wrote before a scrape first saw it, which
-is right to the time between two scrapes while the node runs. Owned by the event loop's thread.
+transaction is assumed to have begun when its producer last wrote before a scrape first saw it; the
+error is at most the time between two scrapes while the node runs. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.coordinator.transaction.states import IDLE, PASSED_THROUGH, State
 from penstock.observe.metrics import Kind, Reading, Registry, Sample, slices
-from penstock.partitions.partition import Role
+from penstock.partitions.leadership import Role
 
 if TYPE_CHECKING:
     from penstock.base.clock import Clock
@@ -88,7 +88,7 @@ class TransactionMetrics:
         for what, documentation, value in (
             ("committed", "Transactions that were committed.", ends.committed),
             ("aborted", "Transactions that were aborted.", ends.aborted),
-            ("timed_out", "Those of them whose time was up.", ends.timed_out),
+            ("timed_out", "Those of them that timed out.", ends.timed_out),
             (
                 "verification_failures",
                 "Partitions that were written to and were not in their transaction.",

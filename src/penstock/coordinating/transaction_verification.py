@@ -2,10 +2,10 @@
 
 Duty: one question, one answer, per transaction and set of partitions, wherever the coordinator is:
 in this process, or on another node, to which all that is waiting goes in one AddPartitionsToTxn
-request. Whoever asks decides what an answer means and whether to ask again.
+request. The caller decides what an answer means and whether to retry.
 
-Limits: one request in flight per coordinating node, with one entry per transactional id; what
-comes meanwhile waits for the next; `ANSWER_S_MAX`. Owned by the event loop's thread.
+Limits: one request in flight per coordinating node, with one entry per transactional id; the rest
+waits for the next; `ANSWER_S_MAX`. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("penstock.coordinating")
 VERSION = 5
 """Of AddPartitionsToTxn, as brokers send it to each other."""
 ANSWER_S_MAX: Final = 5.0
-"""A coordinator that hangs holds up its producers for no longer: they are told to try again."""
+"""A coordinator that hangs delays its producers for no longer: they get a retriable error."""
 
 Errors: TypeAlias = dict[TopicPartition, ErrorCode]
 """The partitions that are not in the transaction, and why."""
@@ -50,7 +50,7 @@ class SupportedOperation(Enum):
 
     @property
     def adds(self) -> bool:
-        """Whether each transaction has an epoch of its own, and partitions come in by writing."""
+        """Whether each transaction has its own epoch, and a write adds its partition (KIP-890)."""
         return self is SupportedOperation.ADD_PARTITION
 
 
@@ -63,7 +63,7 @@ class LocalCoordinator(Protocol):
     def submit(
         self, key: str, request: Message, version: int, client_id: str, client_host: str
     ) -> Message | Awaitable[Message]:
-        """The answer to a request about one transactional id, or a promise of it."""
+        """The answer to a request about one transactional id, or a future of it."""
 
 
 class _Question(NamedTuple):
@@ -98,8 +98,8 @@ class TransactionVerifier:
         partitions: Sequence[TopicPartition],
         operation: SupportedOperation,
     ) -> Errors:
-        """Ask once; the partitions that cannot be written to, each with the coordinator's code in
-        the words of the client's version.
+        """Ask once; the partitions that cannot be written to, each with a code that the client's
+        version knows.
         """
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
@@ -147,7 +147,7 @@ class TransactionVerifier:
             while batch := self._take_batch(node):
                 await self._send(node, batch)
         finally:
-            # Nobody is left waiting, whatever has ended this.
+            # No caller is left waiting, whatever has ended this.
             for question in (*batch, *self._waiting.pop(node, ())):
                 if not question.answer.done():
                     errors = _all(question.transaction, ErrorCode.NETWORK_EXCEPTION)
@@ -204,7 +204,7 @@ class TransactionVerifier:
 _TO_CLIENTS: Final = {
     # What producers know how to handle in the answer to a Produce.
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
-    # The client asked for no right on the cluster; all it can know is that nothing was verified.
+    # The client needs no right on the cluster: it only learns that nothing was verified.
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ErrorCode.INVALID_TXN_STATE,
 }
 _TO_OLD_CLIENTS: Final = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}

@@ -3,10 +3,10 @@
 The offsets of a group are records of a partition of `__consumer_offsets`. The first ones that a
 transaction stores there begin it in that partition, so they need what the first batch of a
 transaction in any partition needs: that the transaction's coordinator knows of it. From version 5
-on the partition is put into the transaction, before it is only verified (the client has sent
-AddOffsetsToTxn). A guard, taken before the question, tells whether a marker has come in between.
+on the partition is added to the transaction, before it is only verified (the client has sent
+AddOffsetsToTxn). A guard, taken before that, shows whether a marker was written in between.
 
-Invariant: nothing is awaited between the last look at the guard and the append.
+Invariant: nothing is awaited between the last check of the guard and the append.
 Owned by the event loop's thread.
 """
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 ABORTABLE_FROM: Final = 4
 """The first version of TxnOffsetCommit that knows TRANSACTION_ABORTABLE."""
 ADDS_FROM: Final = 5
-"""The first version of TxnOffsetCommit that puts its partition into the transaction (KIP-890)."""
+"""The first version of TxnOffsetCommit that adds its partition to the transaction (KIP-890)."""
 
 QUESTIONS_MAX: Final = 3
 """How often the coordinator is asked to add the partition: the marker of the producer's last
-transaction may come while the first question is on its way, and gives up the guard.
+transaction may arrive while the first request is on its way, and invalidates the guard.
 """
 
-# What goes wrong with the partition or with the question, in the words that are told of a group.
+# Errors of the partition or of the verification, as the codes that clients expect for a group.
 _OF_GROUPS: Final = {
-    # Clients ask again, and do not look for another coordinator.
+    # Clients retry, and do not look for another coordinator.
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -81,7 +81,7 @@ class TransactionalCommits:
     ) -> TxnOffsetCommitResponse:
         """The answer when the offsets are stored as part of the transaction, or refused."""
         try:
-            # What stores nothing is answered by the group alone.
+            # A request that stores nothing is answered by the group alone.
             if request.group_id and Commit(request, version, self._topics).wanted:
                 await self._verify(request, _operation(version))
             answer = self._groups.submit_transactional(request, version, client_id, client_host)
@@ -136,7 +136,7 @@ class TransactionalCommits:
         guard: VerificationGuard | None,
     ) -> None:
         if partition.leader_epoch != leader_epoch:
-            # Markers may have come to another leader in between.
+            # Markers may have been written by another leader in between.
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 "the group's coordinator has changed while the transaction was being verified",

@@ -65,7 +65,7 @@ class BackgroundWrite:
         with self._done:
             return
 
-    def take_up(self, index_interval: int) -> None:
+    def finish(self, index_interval: int) -> None:
         """Make what was written part of the segment; OSError if the write failed."""
         self._segment.end_write(
             self._write, self.staged.batches, self._first_offset, index_interval

@@ -22,7 +22,7 @@ from penstock.log.cleaner_filter import Kept
 from penstock.log.files import fsync_path, unlink_if_exists, write_all
 from penstock.log.index import AbortedTxn, IndexCache, OffsetIndex, TimeIndex, TransactionIndex
 from penstock.log.limits import RELATIVE_OFFSET_MAX
-from penstock.log.segment import (
+from penstock.log.segment_files import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -40,7 +40,7 @@ from penstock.log.cleaner_job import (
 from penstock.log.cleaner_transactions import CleanedTransactions
 from penstock.log.files import fsync_dir
 from penstock.log.index import AbortedTxn, IndexCache, OffsetIndex, TransactionIndex
-from penstock.log.segment import (
+from penstock.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,

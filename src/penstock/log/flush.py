@@ -1,7 +1,7 @@
 """A flush of one log, split so that the fsync can run in another thread.
 
-`Log.flush_begin` (loop) collects what has to become durable, `FlushTask.run` (any thread) syncs it,
-`Log.flush_done` (loop) moves the recovery point. The segment files of a task are pinned in between.
+`flush_begin` (loop) collects what has to become durable, `FlushTask.run` (any thread) syncs it,
+`flush_done` (loop) moves the recovery point. The segment files of a task are pinned in between.
 The leader epochs are written as a whole, so that a failed write can be repeated; a failed sync of
 data cannot.
 
@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.base.errors import StorageError
 from penstock.log.checkpoints import PARTITION_METADATA
 from penstock.log.files import LogFile, fsync_dir, fsync_path
 from penstock.log.limits import INDEX_FLUSH_BATCHES, UNFLUSHED_BATCHES_MAX
@@ -101,8 +102,42 @@ def flush_is_due(log: Log, now_ms: int) -> bool:
     )
 
 
-def flush_task(log: Log) -> FlushTask:
-    """What has to be synced to make everything below the log end durable."""
+def flush_begin(log: Log) -> FlushTask:
+    """Collect what has to be synced to make everything below the log end durable."""
+    log.write_out()
+    if log.health.for_good:
+        raise StorageError(f"{log.name} cannot be flushed: {log.failure}")
+    try:
+        return _task(log)
+    except OSError as e:
+        raise log.refused(e) from e
+
+
+def flush_done(log: Log, task: FlushTask) -> None:
+    """Move the recovery point to what `task` has synced."""
+    log.last_flush_ms = log.env.clock.now_ms()
+    if task.error is not None:
+        # The kernel may have dropped the pages it could not write, and a later fsync would not
+        # report it: only recovery at the next start can find out what is there.
+        log.health.fail_for_good(f"fsync failed: {task.error}")
+        log.env.on_fsync_failed()
+        raise StorageError(f"{log.name} cannot be flushed: {task.error}")
+    if task.refused is not None:
+        log.epochs.dirty = log.unsynced_names = True
+        raise log.refused(task.refused) from task.refused
+    point = min(task.up_to_offset, log.log_end_offset)
+    log.recovery_point = max(log.recovery_point, point)
+    log.mark_changed()
+
+
+def flush(log: Log) -> None:
+    """Make everything below the log end durable, here and now."""
+    task = flush_begin(log)
+    task.run()
+    flush_done(log, task)
+
+
+def _task(log: Log) -> FlushTask:
     active = log.segments.active
     index_too = log.batches_unindexed >= INDEX_FLUSH_BATCHES
     if index_too:

@@ -1,4 +1,4 @@
-"""Whether a log takes writes.
+"""Whether a log takes writes, and what its reads have found damaged.
 
 When the disk refuses a write, the log refuses further ones for a short pause, so that a full disk
 is not asked thousands of times a second; then the next write tries, and its success heals the log.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.base.errors import StorageError
+from penstock.base.errors import CorruptRecord, StorageError
 from penstock.log.limits import WRITE_RETRY_PAUSE_MS
 
 logger = logging.getLogger("penstock.log")
@@ -60,3 +60,19 @@ class WriteHealth:
         """A write has succeeded."""
         logger.warning("log %s takes writes again after: %s", self.name, self.failure)
         self.failure = None
+
+
+class ReadDamage:
+    """Logs the damage that reads of one log have found: once, however often it is read."""
+
+    __slots__ = ("_last", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._last = ""
+
+    def report(self, error: CorruptRecord) -> None:
+        """In any thread."""
+        if str(error) != self._last:
+            self._last = str(error)
+            logger.error("log %s holds damaged data, which is not served: %s", self._name, error)

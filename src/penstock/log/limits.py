@@ -55,7 +55,7 @@ RETENTION_LOGS_PER_STEP = 64
 """
 
 LOOKUPS_AT_ONCE_MAX = 2
-"""Look-ups by time that run beside the loop: each holds a batch and what it unpacks to."""
+"""Look-ups by time that run in worker threads: each holds a batch and what it unpacks to."""
 
 LOOKUP_ON_LOOP_BYTES_MAX = 64 * 1024
 """Bytes of headers and uncompressed batches that the look-ups by time of one request read on the

@@ -1,8 +1,8 @@
 """One replica's log: the directory `topic-partition` and everything in it.
 
-Duty: append, read, roll, truncate, flush; offsets and leader epochs; producers. Other modules have
-the rest: loading and recovery in `log_loader`, retention and deletion in `retention`, the swap of
-compacted segments in `replacement`, search by time in `time_lookup`.
+Duty: append, read, roll, truncate; offsets and leader epochs; producers. Other modules do the rest
+to a log: loading and recovery in `log_loader`, flushes in `flush`, retention and deletion in
+`retention`, the swap of compacted segments in `replacement`, search by time in `time_lookup`.
 
 An append is two steps, so that one loop turn's appends share a system call: `stage` judges batches
 and gives them offsets, `write_staged` writes all that is staged. If the write fails, everything
@@ -19,19 +19,17 @@ and the documented parts of a `SegmentSwap` may run elsewhere.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError, invariant
 from penstock.base.ids import TopicPartition, Uuid
 from penstock.config.log_config import LogConfig
-from penstock.log import retention, truncation
+from penstock.log import truncation
 from penstock.log.background_write import BackgroundWrite, BackgroundWrites
 from penstock.log.environment import LogEnvironment
 from penstock.log.epoch_cache import LeaderEpochFileCache
-from penstock.log.flush import FlushTask, flush_is_due, flush_task
-from penstock.log.health import WriteHealth
+from penstock.log.health import ReadDamage, WriteHealth
 from penstock.log.index import AbortedTxn
 from penstock.log.limits import BACKGROUND_WRITE_BYTES_MIN
 from penstock.log.log_segments import LogSegments
@@ -43,8 +41,6 @@ from penstock.log.slice import LogSlice
 from penstock.log.staging import AppendInfo, Batch, StagedAppends, check_replicated
 from penstock.log.verification import NOT_ASKED, VerificationGuard
 
-logger = logging.getLogger("penstock.log")
-
 __all__ = ["AppendInfo", "Batch", "Log"]
 
 
@@ -53,9 +49,8 @@ class Log:
 
     __slots__ = (
         "_config",
-        "_corruption",
-        "_env",
         "_now_ms",
+        "_on_corrupt",
         "_roll_policy",
         "_staged",
         "abandoned",
@@ -63,17 +58,16 @@ class Log:
         "before_change",
         "bytes_in",
         "cleaning",
-        "corrupt_reads",
         "cuts",
         "deleted_segments",
         "dir",
+        "env",
         "epochs",
         "health",
         "high_watermark",
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
-        "marked_changed",
         "marked_changed",
         "producers",
         "recovery_point",
@@ -112,10 +106,10 @@ class Log:
         self.high_watermark: int | None = None
         """Set by the partition; None means that everything in the log is committed."""
         self.health = WriteHealth(str(topic_partition))
+        self._on_corrupt = ReadDamage(str(topic_partition)).report
         self.bytes_in = 0
         self.batches_unindexed = 0
         """Batches since indexes and producer state were last written."""
-        self.corrupt_reads = 0
         self.cuts = 0
         """How often the log was truncated: the result of a task begun before is discarded."""
         self.cleaning = False
@@ -130,8 +124,7 @@ class Log:
         """The owner's way to write what is staged, before the log is changed otherwise."""
         self.abandoned = False
         """Whether what memory says of the log is not trusted any more (`abandon`)."""
-        self._corruption = ""
-        self._env = env
+        self.env = env
         self._now_ms = self.last_flush_ms = env.clock.now_ms()
         self.deleted_segments: list[tuple[int, LogSegment]] = []
         self._staged = StagedAppends(producers, log_end_offset)
@@ -162,7 +155,7 @@ class Log:
         """Mark the log for the next housekeeping pass."""
         if not self.marked_changed:
             self.marked_changed = True
-            self._env.changes.add(self)
+            self.env.changes.add(self)
 
     @property
     def size_bytes(self) -> int:
@@ -176,10 +169,6 @@ class Log:
     def rolled_unflushed(self) -> bool:
         """Whether closed segments wait for a flush, which lets the recovery point pass them."""
         return self.recovery_point < self.segments.active.base_offset
-
-    def flush_is_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages`, `flush.ms`, a roll or the time of a recovery asks for it."""
-        return flush_is_due(self, now_ms)
 
     # Appending
 
@@ -223,8 +212,8 @@ class Log:
         refused: they mean that the sender lost its leadership and replaced the end of its log while
         it was being read.
         """
-        self._write_out()
-        self._now_ms = now_ms = self._env.clock.now_ms()
+        self.write_out()
+        self._now_ms = now_ms = self.env.clock.now_ms()
         if self.health.failure is not None:
             self.health.admit(now_ms)
         view, end = memoryview(buf), self.log_end_offset
@@ -247,7 +236,7 @@ class Log:
             if policy.fits(active, total, staged.max_timestamp, end - 1, self._now_ms):
                 active.append(staged.buffers, total, staged.batches, first, policy.index_interval)
             else:
-                write_rolling(self, self._env, policy, staged, self._now_ms)
+                write_rolling(self, policy, staged, self._now_ms)
             self._commit(staged)
         except (OSError, CorruptRecord) as e:
             raise self._write_failed(e) from e
@@ -281,7 +270,7 @@ class Log:
     def _end_first_write(self) -> None:
         write = self.writes.first()
         try:
-            write.take_up(self._roll_policy.index_interval)
+            write.finish(self._roll_policy.index_interval)
             self._commit(write.staged, write.mark)
         except (OSError, CorruptRecord) as e:
             raise self._write_failed(e) from e
@@ -311,7 +300,7 @@ class Log:
 
     def _write_failed(self, error: Exception) -> StorageError:
         """Forget what was staged and cut back what was written of it."""
-        failure = self._fail(error)
+        failure = self.refused(error)
         end = self.log_end_offset
         self._staged.clear(end)
         self.producers.rollback()
@@ -328,16 +317,17 @@ class Log:
                 or self.producers.end_offset != end
             ):
                 truncation.cut_segments(self, end)
-                truncation.reload_producers(self, self._env, end)
+                truncation.reload_producers(self, end)
         except (OSError, CorruptRecord) as e:
             self.health.fail_for_good(f"a failed write could not be cut back: {e}")
         return failure
 
-    def _fail(self, error: Exception) -> StorageError:
-        return self.health.fail(error, self._env.clock.now_ms())
+    def refused(self, error: Exception) -> StorageError:
+        """The disk has refused a write: refuse further ones for a pause; the error to raise."""
+        return self.health.fail(error, self.env.clock.now_ms())
 
-    def _write_out(self) -> None:
-        """Every other change of the log begins here: what is staged comes before it."""
+    def write_out(self) -> None:
+        """Write until nothing is staged. Every other change of the log begins with this."""
         if self.has_staged:
             (self.before_change or self.write_staged)()
             invariant(not self.has_staged, f"{self.name}: something stays staged")
@@ -358,11 +348,11 @@ class Log:
 
     def roll(self) -> None:
         """Close the active segment and begin another one at the end of the log."""
-        self._write_out()
+        self.write_out()
         try:
-            roll_at(self, self._env, self._roll_policy, self.log_end_offset, self._now_ms)
+            roll_at(self, self._roll_policy, self.log_end_offset, self._now_ms)
         except OSError as e:
-            raise self._fail(e) from e
+            raise self.refused(e) from e
 
     # Reading
 
@@ -382,62 +372,14 @@ class Log:
         if offset >= up_to_offset:
             return None
         try:
-            return self._slice(offset, max_bytes, up_to_offset, min_one)
+            return self.segments.slice_from(
+                offset, max_bytes, end, up_to_offset, min_one, self._on_corrupt
+            )
         except CorruptRecord as damage:
             self._on_corrupt(damage)
             raise
         except OSError as e:
             raise StorageError(f"cannot read {self.name} at offset {offset}: {e}") from e
-
-    def _slice(
-        self, offset: int, max_bytes: int, up_to_offset: int, min_one: bool
-    ) -> LogSlice | None:
-        segments, end = self.segments, self.log_end_offset
-        active = segments.active
-        tail = active.file.tail
-        if (
-            tail is not None
-            and offset == active.hint_offset
-            and up_to_offset >= end
-            and len(tail) <= max_bytes
-        ):
-            # The last write, for a reader that has read everything before it.
-            return LogSlice(
-                active.file, active.hint_position, len(tail), offset, end, self._on_corrupt, tail
-            )
-        for i in range(segments.floor_index(offset), len(segments)):
-            segment = segments[i]
-            found = segment.find(offset)
-            if found is None:
-                continue
-            if found.base_offset >= up_to_offset:
-                return None
-            limit = segment.size
-            if up_to_offset < segments.end_of(i, end):
-                bound = segment.find(up_to_offset)
-                limit = bound.position if bound is not None else limit
-            room = limit - found.position
-            if room > max_bytes:
-                room = max(max_bytes, min(found.size, room)) if min_one else max_bytes
-            unread = segment.unread_size(found, room, limit)
-            return LogSlice(
-                segment.file,
-                found.position,
-                unread or room,
-                found.base_offset,
-                found.base_offset,
-                self._on_corrupt,
-                room=room,
-                fresh=unread > 0,
-            )
-        return None
-
-    def _on_corrupt(self, error: CorruptRecord) -> None:
-        self.corrupt_reads += 1
-        if str(error) != self._corruption:
-            # Logged once, however often it is read.
-            self._corruption = str(error)
-            logger.error("log %s holds damaged data, which is not served: %s", self.name, error)
 
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """(the largest epoch at or below `leader_epoch`, where it ends); (-1, -1) when unknown."""
@@ -463,53 +405,11 @@ class Log:
         """The aborted transactions that overlap [fetch_offset, upper_bound)."""
         return self.segments.aborted_transactions(fetch_offset, upper_bound)
 
-    def end_of(self, found: LogSlice) -> int:
-        """An offset above all that `found` holds, as close as the index allows without reading
-        data.
-        """
-        i = self.segments.floor_index(found.base_offset)
-        end = self.segments[i].offset_index.offset_from(found.position + found.size)
-        return self.segments.end_of(i, self.log_end_offset) if end is None else end
-
-    # Flushing
-
-    def flush_begin(self) -> FlushTask:
-        """Collect what has to be synced to make everything below the log end durable."""
-        self._write_out()
-        if self.health.for_good:
-            raise StorageError(f"{self.name} cannot be flushed: {self.health.failure}")
-        try:
-            return flush_task(self)
-        except OSError as e:
-            raise self._fail(e) from e
-
-    def flush_done(self, task: FlushTask) -> None:
-        """Move the recovery point to what `task` has synced."""
-        self.last_flush_ms = self._env.clock.now_ms()
-        if task.error is not None:
-            # The kernel may have dropped the pages it could not write, and a later fsync would not
-            # report it: only recovery at the next start can find out what is there.
-            self.health.fail_for_good(f"fsync failed: {task.error}")
-            self._env.on_fsync_failed()
-            raise StorageError(f"{self.name} cannot be flushed: {task.error}")
-        if task.refused is not None:
-            self.epochs.dirty = self.unsynced_names = True
-            raise self._fail(task.refused) from task.refused
-        point = min(task.up_to_offset, self.log_end_offset)
-        self.recovery_point = max(self.recovery_point, point)
-        self.mark_changed()
-
-    def flush(self) -> None:
-        """Make everything below the log end durable, here and now."""
-        task = self.flush_begin()
-        task.run()
-        self.flush_done(task)
-
     # Cutting
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything at or above `offset` (a batch that holds it goes as a whole)."""
-        self._write_out()
+        self.write_out()
         if offset < self.log_end_offset:
             self._cut(truncation.truncate_to, offset)
         else:
@@ -518,14 +418,14 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at `offset`."""
-        self._write_out()
+        self.write_out()
         self._cut(truncation.truncate_fully, offset)
 
-    def _cut(self, how: Callable[[Log, LogEnvironment, int], int], offset: int) -> None:
+    def _cut(self, how: Callable[[Log, int], int], offset: int) -> None:
         try:
             if self.swap is not None:
                 self.swap.cancel()  # it holds what is about to go
-            end = how(self, self._env, offset)
+            end = how(self, offset)
         except OSError as e:
             # Neither the old nor the new end is certain; recovery at the next start finds it.
             self.health.fail_for_good(f"truncation to {offset} failed: {e}")
@@ -539,51 +439,16 @@ class Log:
             self.high_watermark = min(self.high_watermark, end)
 
     def delete_records(self, up_to_offset: int) -> None:
-        """Move the log start; the segments below it go with the next `delete_old_segments`."""
+        """Move the log start; the segments below it go with the next pass of `retention`."""
         truncation.move_log_start(self, up_to_offset)
         self.mark_changed()
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Apply retention by time, size and log start; the number of segments that go."""
-        return retention.delete_old_segments(self, now_ms)
-
-    def due_deletions(self, now_ms: int) -> list[str]:
-        """Files whose `file.delete.delay.ms` is over; removing them is the caller's duty."""
-        return retention.due_deletions(self, now_ms) if self.deleted_segments else []
-
     def swap_begin(self, base_offset: int, replaced: Iterable[int]) -> SegmentSwap:
         """Begin to swap a compacted segment (`.cleaned` files) in for those it was made from."""
-        self.swap = SegmentSwap(self, self._env, base_offset, replaced)
+        self.swap = SegmentSwap(self, base_offset, replaced)
         return self.swap
 
     # Ending
-
-    def close_begin(self) -> FlushTask | None:
-        """Write indexes and a snapshot; what has to be synced before `close_done`, if anything."""
-        if self.abandoned:
-            self.release()
-            raise StorageError(f"{self.name} was abandoned: {self.failure}")
-        self._write_out()
-        try:
-            self.segments.active.on_become_inactive()
-            for segment in self.segments:
-                segment.flush_indexes()
-            self.producers.take_snapshot(self.log_end_offset)
-            return self.flush_begin() if self.unflushed_messages or self.rolled_unflushed else None
-        except OSError as e:
-            self.release()
-            raise self._fail(e) from e
-        except BaseException:
-            self.release()
-            raise
-
-    def close_done(self, task: FlushTask | None) -> None:
-        """Record what `task` has synced, and release descriptors and memory."""
-        try:
-            if task is not None:
-                self.flush_done(task)
-        finally:
-            self.release()
 
     def release(self) -> None:
         """Release descriptors and memory without writing anything."""

@@ -28,12 +28,12 @@ from penstock.log.producer_replay import replay_producers
 from penstock.log.producer_state import ProducerStateManager
 from penstock.log.recovery import SegmentRecovery
 from penstock.log.replacement import finish_interrupted_swaps
-from penstock.log.segment import (
+from penstock.log.segment import LogSegment
+from penstock.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    LogSegment,
 )
 
 logger = logging.getLogger("penstock.log")

@@ -1,13 +1,14 @@
-"""The segments of one log, ordered by base offset."""
+"""The segments of one log, ordered by base offset, and the ranges of them that a fetch sends."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from penstock.base.errors import invariant
+from penstock.base.errors import CorruptRecord, invariant
 from penstock.log.index import AbortedTxn
 from penstock.log.segment import LogSegment
+from penstock.log.slice import LogSlice
 
 
 class LogSegments:
@@ -75,3 +76,63 @@ class LogSegments:
     def end_of(self, i: int, log_end_offset: int) -> int:
         """The offset at which segment `i` ends."""
         return self._bases[i + 1] if i + 1 < len(self._bases) else log_end_offset
+
+    # Reading
+
+    def slice_from(
+        self,
+        offset: int,
+        max_bytes: int,
+        log_end_offset: int,
+        up_to_offset: int,
+        min_one: bool,
+        on_corrupt: Callable[[CorruptRecord], None],
+    ) -> LogSlice | None:
+        """The batches from the one that holds `offset` on, below `up_to_offset`, of one segment; at
+        most `max_bytes`, but with `min_one` the first batch whole.
+        """
+        active = self.active
+        tail = active.file.tail
+        if (
+            tail is not None
+            and offset == active.hint_offset
+            and up_to_offset >= log_end_offset
+            and len(tail) <= max_bytes
+        ):
+            # The last write, for a reader that has read everything before it.
+            position, size = active.hint_position, len(tail)
+            return LogSlice(active.file, position, size, offset, log_end_offset, on_corrupt, tail)
+        for i in range(self.floor_index(offset), len(self._segments)):
+            segment = self._segments[i]
+            found = segment.find(offset)
+            if found is None:
+                continue
+            if found.base_offset >= up_to_offset:
+                return None
+            limit = segment.size
+            if up_to_offset < self.end_of(i, log_end_offset):
+                bound = segment.find(up_to_offset)
+                limit = bound.position if bound is not None else limit
+            room = limit - found.position
+            if room > max_bytes:
+                room = max(max_bytes, min(found.size, room)) if min_one else max_bytes
+            unread = segment.unread_size(found, room, limit)
+            return LogSlice(
+                segment.file,
+                found.position,
+                unread or room,
+                found.base_offset,
+                found.base_offset,
+                on_corrupt,
+                room=room,
+                fresh=unread > 0,
+            )
+        return None
+
+    def offset_above(self, found: LogSlice, log_end_offset: int) -> int:
+        """An offset above all that `found` holds, as close as the index allows without reading
+        data.
+        """
+        i = self.floor_index(found.base_offset)
+        end = self._segments[i].offset_index.offset_from(found.position + found.size)
+        return self.end_of(i, log_end_offset) if end is None else end

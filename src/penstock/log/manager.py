@@ -36,10 +36,16 @@ from penstock.log.checkpoints import (
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import fsync_dir, unlink_if_exists
+from penstock.log.flush import flush_is_due
 from penstock.log.limits import RETENTION_LOGS_PER_STEP
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log
-from penstock.log.retention import NEVER_MS, nothing_due_before_ms
+from penstock.log.retention import (
+    NEVER_MS,
+    delete_old_segments,
+    due_deletions,
+    nothing_due_before_ms,
+)
 from penstock.log.time_lookup import TimeLookups
 
 logger = logging.getLogger("penstock.log")
@@ -286,7 +292,7 @@ class LogManager:
             try:
                 log = self._logs.get(tp) if was_open else self.get(tp)
                 if log is not None:
-                    gone = log.delete_old_segments(now_ms)
+                    gone = delete_old_segments(log, now_ms)
                     log.producers.remove_expired(now_ms)
                     if not (was_open or log.deleted_segments or log.unflushed_messages):
                         self._forget(tp, log)
@@ -313,7 +319,7 @@ class LogManager:
             log.abandon(why)
 
     def _forget(self, tp: TopicPartition, log: Log) -> None:
-        """Close a log that was opened only for a look, so that memory follows use; nothing was
+        """Close a log that was opened only for a check, so that memory follows use; nothing was
         written to it since the last flush.
         """
         self._quiet[tp] = log.config, nothing_due_before_ms(log)
@@ -327,7 +333,7 @@ class LogManager:
         changes.collect()
         due = []
         for log in list(changes.flushing):
-            if self._logs.get(log.topic_partition) is log and log.flush_is_due(now_ms):
+            if self._logs.get(log.topic_partition) is log and flush_is_due(log, now_ms):
                 due.append(log)
             elif not log.unflushed_messages or log.config.flush_ms == NEVER_MS:
                 del changes.flushing[log]  # not before it is written to again
@@ -355,7 +361,7 @@ class LogManager:
         changes.collect()
         for log in list(changes.removing):
             if self._logs.get(log.topic_partition) is log:
-                paths += log.due_deletions(now_ms)
+                paths += due_deletions(log, now_ms)
             if not log.deleted_segments or self._logs.get(log.topic_partition) is not log:
                 del changes.removing[log]
         return paths

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.log.batch_search import BatchPosition
 from penstock.log.log_segments import LogSegments
 from penstock.log.producer_state import AppendOrigin, ProducerStateManager
-from penstock.log.segment import BatchPosition, LogSegment
+from penstock.log.segment import LogSegment
 from penstock.wire.records import CONTROL_FLAG
 
 

@@ -1,8 +1,8 @@
 """The times and offsets of the records in one batch, without making the records.
 
 A batch may hold forty million records (`DECOMPRESSED_BATCH_BYTES_MAX`). So they are walked over,
-one at a time, and who walks in a thread lets others run in between (`pause`): compiled code does
-not do so by itself, and interpreted code only every few milliseconds.
+one at a time, and a walk in a worker thread lets others run in between (`pause`): compiled code
+does not do so by itself, and interpreted code only every few milliseconds.
 
 The batch's CRC has been checked by then; what its bytes claim is still compared with what is there.
 Any thread may walk.
@@ -26,7 +26,7 @@ _VARLONG_BYTES_MAX = 10
 def record_times(
     batch: bytes, header: BatchHeader, pause: Callable[[], None]
 ) -> Iterator[tuple[int, int]]:
-    """(timestamp, offset) of each record, in order; `CorruptRecord` where that cannot be told."""
+    """(timestamp, offset) of each record, in order; `CorruptRecord` if the batch is damaged."""
     packed = memoryview(batch)[HEADER_SIZE : header.size]
     body = unpack(header.compression, packed, max_bytes=DECOMPRESSED_BATCH_BYTES_MAX)
     base_offset, base_timestamp = header.base_offset, header.base_timestamp

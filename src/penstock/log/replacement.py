@@ -7,11 +7,11 @@ thread and the event loop:
 | step | where | what |
 |---|---|---|
 | `prepare` | thread | sync the `.cleaned` files, rename them to `.swap`, sync the directory |
-| `take_up` | loop | in memory the new segment replaces the old ones, which become `.deleted` |
+| `install` | loop | in memory the new segment replaces the old ones, which become `.deleted` |
 | `sync` | thread | sync the directory |
 | `settle` | loop | the new files lose their suffix |
 | `sync` | thread | sync the directory |
-| `end` | loop | hear whether that went well |
+| `end` | loop | check the result |
 
 Before `prepare` a start undoes the swap, after it a start carries it out. The old names are durably
 gone before the new one is final: a final segment beside those that it replaces would be a log that
@@ -23,16 +23,15 @@ holds its records twice. What a start finds:
 | `.swap` | the new segment is complete | the swap is carried to its end |
 | `.deleted` | not part of the log any more | removed |
 
-While a step runs beside the loop,
-- the log may be cut: until `take_up` that calls the swap off (`cancel`), afterwards it cuts the new
-  segment under whatever name it has;
+While a step runs in the thread,
+- the log may be truncated: until `install` that cancels the swap (`cancel`), afterwards the new
+  segment is truncated under whatever name it has;
 - the partition may be deleted: its directory has another name then, and nothing more is done;
-- retention leaves the log alone (`Log.cleaning`), and appends and rolls do not touch closed
-  segments.
+- retention ignores the log (`Log.cleaning`), and appends and rolls do not touch closed segments.
 
 When a `.cleaned` file cannot be synced, the log stays as it was. When the directory cannot be
-synced after `take_up`, nobody knows which names the disk has: the log fails for good, as after
-any other failed fsync.
+synced after `install`, it is unknown which names the disk has: the log fails for good, as after any
+other failed fsync.
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import StorageError, invariant
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import fsync_dir, fsync_path, unlink_if_exists
-from penstock.log.segment import (
+from penstock.log.segment import LogSegment
+from penstock.log.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -53,7 +53,6 @@ from penstock.log.segment import (
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     TXN_INDEX_SUFFIX,
-    LogSegment,
     remove_segment_files,
     segment_path,
 )
@@ -65,12 +64,10 @@ if TYPE_CHECKING:
 class SegmentSwap:
     """One `.cleaned` segment on its way to the place of the ones it was made from."""
 
-    def __init__(
-        self, log: Log, env: LogEnvironment, base_offset: int, replaced: Iterable[int]
-    ) -> None:
+    def __init__(self, log: Log, base_offset: int, replaced: Iterable[int]) -> None:
         bases = set(replaced)
         self._log = log
-        self._env = env
+        self._env = log.env
         self._dir = log.dir
         self._base = base_offset
         self._old = [s for s in log.segments if s.base_offset in bases]
@@ -98,14 +95,14 @@ class SegmentSwap:
             self._error = e
 
     def cancel(self) -> None:
-        """Before `take_up`: no start may carry the swap out any more."""
+        """Before `install`: no start may carry the swap out any more."""
         with self._lock:
             self._cancelled = True
             # The data first: a start that finds it `.cleaned` throws all of it away.
             for suffix in SEGMENT_SUFFIXES:
                 _rename(self._dir, self._base, suffix, SWAP_SUFFIX, CLEANED_SUFFIX)
 
-    def take_up(self) -> bool:
+    def install(self) -> bool:
         """On the loop, after `prepare`; False when the log was cut or deleted meanwhile.
 
         Reads of the old segments end well. `StorageError` when `prepare` failed: the log is as it

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import StorageError
-from penstock.log.segment import DELETED_SUFFIX, LogSegment
+from penstock.log.segment import LogSegment
+from penstock.log.segment_files import DELETED_SUFFIX
 
 if TYPE_CHECKING:
     from penstock.log.log import Log

@@ -10,7 +10,8 @@ from penstock.config.log_config import LogConfig
 from penstock.log.environment import LogEnvironment
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.limits import RELATIVE_OFFSET_MAX
-from penstock.log.segment import LogSegment, remove_segment_files
+from penstock.log.segment import LogSegment
+from penstock.log.segment_files import remove_segment_files
 from penstock.log.staging import StagedAppends
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class RollPolicy:
         return env.rng.below(self.jitter_span_ms) if self.jitter_span_ms > 0 else 0
 
 
-def roll_at(log: Log, env: LogEnvironment, policy: RollPolicy, offset: int, now_ms: int) -> None:
+def roll_at(log: Log, policy: RollPolicy, offset: int, now_ms: int) -> None:
     """Close the active segment and begin another one at `offset`."""
     active = log.segments.active
     if active.base_offset == offset:
@@ -72,10 +73,10 @@ def roll_at(log: Log, env: LogEnvironment, policy: RollPolicy, offset: int, now_
         segment = LogSegment.create(
             log.dir,
             offset,
-            env.files,
-            env.indexes,
+            log.env.files,
+            log.env.indexes,
             now_ms=now_ms,
-            jitter_ms=policy.jitter_ms(env),
+            jitter_ms=policy.jitter_ms(log.env),
         )
         # The snapshot lets recovery begin at this segment.
         log.producers.take_snapshot(offset)
@@ -87,9 +88,7 @@ def roll_at(log: Log, env: LogEnvironment, policy: RollPolicy, offset: int, now_
     log.batches_unindexed = 0
 
 
-def write_rolling(
-    log: Log, env: LogEnvironment, policy: RollPolicy, staged: StagedAppends, now_ms: int
-) -> None:
+def write_rolling(log: Log, policy: RollPolicy, staged: StagedAppends, now_ms: int) -> None:
     """Write batch by batch, rolling where one does not fit: rare, so plain, not quick."""
     end = log.log_end_offset
     for i, batch in enumerate(staged.batches):
@@ -99,6 +98,6 @@ def write_rolling(
         if not policy.fits(log.segments.active, size, timestamp, last_offset, now_ms):
             # Segments follow each other without a gap, also where batches do not.
             begin = end if last_offset - end <= RELATIVE_OFFSET_MAX else base_offset
-            roll_at(log, env, policy, begin, now_ms)
+            roll_at(log, policy, begin, now_ms)
         log.segments.active.append(pair, size, [batch], base_offset, policy.index_interval)
         end = last_offset + 1

@@ -13,86 +13,30 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from penstock.base.errors import CorruptRecord, invariant
 from penstock.base.ids import NO_TIMESTAMP
-from penstock.log.files import FileCache, LogFile, unlink_if_exists, write_all
+from penstock.log.batch_search import BatchPosition, corrupt_at, find_batch, headers_in
+from penstock.log.files import FileCache, LogFile, unlink_if_exists
 from penstock.log.index import IndexCache, OffsetIndex, TimeIndex, TransactionIndex
-from penstock.log.limits import (
-    INDEX_INTERVAL_BYTES_REBUILT,
-    IOV_MAX,
-    JOIN_BYTES_PER_BUFFER_MAX,
-    SCAN_CHUNK_BYTES,
-    TAIL_BYTES_MAX,
-    UNREAD_BYTES_MIN,
+from penstock.log.limits import INDEX_INTERVAL_BYTES_REBUILT, TAIL_BYTES_MAX, UNREAD_BYTES_MIN
+from penstock.log.segment_files import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_path,
 )
-from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, parse_header
+from penstock.log.segment_write import SegmentWrite, write_buffers
+from penstock.wire.records import HEADER_SIZE, BatchHeader, parse_header
 
 logger = logging.getLogger("penstock.log")
-
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-TXN_INDEX_SUFFIX = ".txnindex"
-DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
-SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-
-# What the search for an offset needs of a header: base offset, length, magic, last offset delta.
-_SEARCH: Final = Struct(">qi4xb6xi")
-_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 
 StagedBatch: TypeAlias = tuple[int, int, int]
 """What the indexes need to know of a batch: last offset, size, largest timestamp. A plain tuple,
 since one is made for every append.
 """
-
-
-class BatchPosition(NamedTuple):
-    """Where a batch lies: its position, its size, its first and last offset."""
-
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-
-
-def segment_path(log_dir: str, base_offset: int, suffix: str) -> str:
-    """The file of a segment: Kafka's twenty-digit names."""
-    return f"{log_dir}/{base_offset:020d}{suffix}"
-
-
-def remove_segment_files(log_dir: str, base_offset: int) -> None:
-    """Remove what there is of a segment that was never used."""
-    for suffix in SEGMENT_SUFFIXES:
-        unlink_if_exists(segment_path(log_dir, base_offset, suffix))
-
-
-class SegmentWrite:
-    """Bytes that are being written to the end of a segment, and not read until all are there."""
-
-    __slots__ = ("buffers", "error", "fd", "position", "total")
-
-    def __init__(
-        self, fd: int, buffers: list[bytes | memoryview], total: int, position: int
-    ) -> None:
-        self.fd = fd
-        self.buffers = buffers
-        self.total = total
-        self.position = position
-        self.error: OSError | None = None
-
-    def run(self) -> None:
-        try:
-            _write_buffers(self.fd, self.buffers, self.total, self.position)
-        except OSError as refusal:
-            self.error = refusal
-        except Exception as bug:
-            logger.exception("a write failed unexpectedly")
-            self.error = OSError(str(bug))  # reported to the caller that waits for the write
 
 
 class LogSegment:
@@ -259,7 +203,7 @@ class LogSegment:
             if self._tail_is_dirty:
                 os.ftruncate(fd, start)
                 self._tail_is_dirty = False
-            data = _write_buffers(fd, buffers, total, start)
+            data = write_buffers(fd, buffers, total, start)
             if data is not None and total <= TAIL_BYTES_MAX:
                 file.tail = data
         except OSError:
@@ -380,15 +324,15 @@ class LogSegment:
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
         indexed, start = self.offset_index.last_entry()
-        first = self._hop(start, self.base_offset)
-        place = self._hop(start, offset - 1)
+        first = find_batch(self.file, start, self.size, self.base_offset)
+        place = find_batch(self.file, start, self.size, offset - 1)
         if first is None or place is None or (start and first.last_offset != indexed):
-            raise _corrupt(self.file, start, f"the way to offset {offset - 1} is not clear")
+            raise corrupt_at(self.file, start, f"the way to offset {offset - 1} is not clear")
         position = place.position
         if place.base_offset < offset:
             position += place.size
         if position > self.size:
-            raise _corrupt(self.file, place.position, "the file ends in the middle of a batch")
+            raise corrupt_at(self.file, place.position, "the file ends in the middle of a batch")
         whole, self.size = self.size, position
         try:
             if not self._bears_out(*self.time_index.peek_last()):
@@ -447,42 +391,26 @@ class LogSegment:
 
     def find(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is at or above `offset`, or None beyond the end."""
+        file, size = self.file, self.size
         if offset == self.hint_offset:
-            return self._hop(self.hint_position, offset)
+            return find_batch(file, self.hint_position, size, offset)
         try:
             indexed, position = self.offset_index.lookup_entry(offset)
             if not position:
-                return self._hop(0, offset)
+                return find_batch(file, 0, size, offset)
             # An entry names the last offset of its batch, which is cheap to compare.
-            at = self._hop(position, self.base_offset)
+            at = find_batch(file, position, size, self.base_offset)
             if at is not None and at.last_offset == indexed:
-                return at if indexed == offset else self._hop(position + at.size, offset)
+                if indexed == offset:
+                    return at
+                return find_batch(file, position + at.size, size, offset)
         except CorruptRecord as e:
             why = str(e)
         else:
             why = f"entry ({indexed}, {position}) points to no such batch"
         logger.warning("rebuilding the index %s: %s", self.offset_index.path, why)
         self.rebuild_indexes(INDEX_INTERVAL_BYTES_REBUILT)
-        return self._hop(self.offset_index.lookup(offset), offset)
-
-    def _hop(self, position: int, offset: int) -> BatchPosition | None:
-        """Like `find`, from header to header from the batch boundary `position` on."""
-        size, unpack = self.size, _SEARCH.unpack_from
-        chunk, start = b"", position
-        while position < size:
-            at = position - start
-            if at + _SEARCH.size > len(chunk):
-                start, at = position, 0
-                chunk = self.file.pread(SCAN_CHUNK_BYTES, position)
-                if len(chunk) < _SEARCH.size:
-                    raise _corrupt(self.file, position, "the file ends in the middle of a header")
-            base, length, magic, delta = unpack(chunk, at)
-            if magic != MAGIC or length < _LENGTH_MIN:
-                raise _corrupt(self.file, position, f"not a batch: magic {magic}, length {length}")
-            if base + delta >= offset:
-                return BatchPosition(position, length + LOG_OVERHEAD, base, base + delta)
-            position += length + LOG_OVERHEAD
-        return None
+        return find_batch(file, self.offset_index.lookup(offset), size, offset)
 
     def unread_size(self, first: BatchPosition, room: int, limit: int) -> int:
         """How many of the `room` bytes from `first` on, extended up to `limit`, can be sent without
@@ -549,52 +477,3 @@ class LogSegment:
         self.close()
         for path in self.paths():
             unlink_if_exists(path)
-
-
-def headers_in(file: LogFile, position: int, end: int) -> Iterator[BatchHeader]:
-    """The headers of the batches from the batch boundary `position` to `end`; in any thread."""
-    chunk, start = b"", position
-    while position < end:
-        at = position - start
-        if at + HEADER_SIZE > len(chunk):
-            start, at = position, 0
-            chunk = file.pread(SCAN_CHUNK_BYTES, position)
-        try:
-            header = parse_header(chunk, at)
-        except CorruptRecord as e:
-            raise _corrupt(file, position, str(e)) from e
-        if position + header.size > end:
-            raise _corrupt(file, position, "the file ends in the middle of a batch")
-        yield header
-        position += header.length + LOG_OVERHEAD
-
-
-def _corrupt(file: LogFile, position: int, what: str) -> CorruptRecord:
-    return CorruptRecord(f"{file.path} at position {position}: {what}")
-
-
-def _write_buffers(
-    fd: int, buffers: list[bytes | memoryview], total: int, position: int
-) -> bytes | None:
-    """Write all of them; joined, if that was quicker."""
-    if total > JOIN_BYTES_PER_BUFFER_MAX * len(buffers):
-        _write_vector(fd, buffers, total, position)
-        return None
-    data = b"".join(buffers)
-    if os.pwrite(fd, data, position) != total:
-        write_all(fd, data, position)
-    return data
-
-
-def _write_vector(fd: int, buffers: list[bytes | memoryview], total: int, position: int) -> None:
-    """`pwritev` of everything; the tail after a short write goes through `write_all`."""
-    end = position + total
-    for i in range(0, len(buffers), IOV_MAX):
-        part = buffers[i : i + IOV_MAX]
-        size = sum(map(len, part)) if len(buffers) > IOV_MAX else total
-        done = os.pwritev(fd, part, position)
-        if done < size:
-            write_all(fd, b"".join(part)[done:], position + done)
-        position += size
-    if position != end:
-        raise OSError(f"{end - position} bytes of a write are missing")

@@ -4,8 +4,8 @@ Indexes are the loop's, so a search picks the segment and the position there and
 over batches, which any thread may run: a batch can unpack to a thousand times its size, and a
 producer can have batches claim times that none of their records has, or trim a segment so that all
 headers behind the trim have to be read. A walk is tried on the loop for as long as it is short
-(`Allowance`: uncompressed, and no more bytes than the allowance of the request), else it goes on
-beside it.
+(`Allowance`: uncompressed, and no more bytes than the allowance of the request), else it continues
+in a worker thread.
 
 `TimeLookups` drives searches: `LOOKUPS_AT_ONCE_MAX` walks at a time, each of which holds a batch
 and what it unpacks to (`DECOMPRESSED_BATCH_BYTES_MAX`). What is found is the truth of one moment:
@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock.base.errors import CorruptRecord, StorageError
 from penstock.base.ids import NO_TIMESTAMP
+from penstock.log.batch_search import headers_in
 from penstock.log.limits import LOOKUP_ON_LOOP_BYTES_MAX, LOOKUPS_AT_ONCE_MAX
 from penstock.log.record_times import record_times
-from penstock.log.segment import LogSegment, headers_in
+from penstock.log.segment import LogSegment
 from penstock.wire.compression import Compression
 from penstock.wire.records import HEADER_SIZE, BatchHeader, check_batch
 
@@ -107,7 +108,7 @@ class Walk:
         return True
 
     def _asks(self, header: BatchHeader) -> bool:
-        """Whether the records of the batch have to be looked at, and not only its header."""
+        """Whether the records of the batch have to be read, and not only its header."""
         if self._wanted is None:
             return header.base_offset < self._log_start
         return header.max_timestamp >= self._wanted
@@ -145,7 +146,7 @@ def _no_pause() -> None:
 
 
 Search: TypeAlias = Generator[Walk, None, TimestampOffset | None]
-"""Yields what has to be run before it goes on."""
+"""Yields what has to be run before it continues."""
 
 
 def search(log: Log, timestamp: int) -> Search:

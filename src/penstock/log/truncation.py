@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.log.environment import LogEnvironment
 from penstock.log.producer_replay import replay_producers
 from penstock.log.segment import LogSegment
 
@@ -13,18 +12,18 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
 
 
-def truncate_to(log: Log, env: LogEnvironment, offset: int) -> int:
+def truncate_to(log: Log, offset: int) -> int:
     """Drop the batch that holds `offset` and all after it; the new end of the log.
 
     The end is `offset`, or less if a batch that begins before it had to go as a whole.
     """
     if offset < log.segments[0].base_offset:
-        return truncate_fully(log, env, offset)
+        return truncate_fully(log, offset)
     end = cut_segments(log, offset)
     log.log_start_offset = min(log.log_start_offset, end)
     log.recovery_point = min(log.recovery_point, end)
     log.epochs.truncate_from_end(end)
-    reload_producers(log, env, end)
+    reload_producers(log, end)
     return end
 
 
@@ -39,12 +38,12 @@ def cut_segments(log: Log, offset: int) -> int:
     return log.segments.active.truncate_to(offset)
 
 
-def reload_producers(log: Log, env: LogEnvironment, end: int) -> None:
+def reload_producers(log: Log, end: int) -> None:
     """Bring producer state back to what it was at `end`."""
     producers = log.producers
     # A snapshot does not say which markers wait to be committed.
     waiting = {first: last for first, last in producers.unreplicated.items() if last < end}
-    producers.load(log.log_start_offset, end, env.clock.now_ms())
+    producers.load(log.log_start_offset, end, log.env.clock.now_ms())
     replay_producers(producers, log.segments, end)
     producers.unreplicated |= waiting
     if log.high_watermark is not None:
@@ -52,15 +51,15 @@ def reload_producers(log: Log, env: LogEnvironment, end: int) -> None:
         producers.on_high_watermark(log.high_watermark)
 
 
-def truncate_fully(log: Log, env: LogEnvironment, offset: int) -> int:
+def truncate_fully(log: Log, offset: int) -> int:
     """Drop everything; the log is empty and begins at `offset`."""
     for segment in list(log.segments):
         log.segments.remove(segment)
         segment.delete()
     log.producers.reset(offset)
     log.epochs.clear()
-    now_ms = env.clock.now_ms()
-    fresh = LogSegment.create(log.dir, offset, env.files, env.indexes, now_ms=now_ms)
+    now_ms = log.env.clock.now_ms()
+    fresh = LogSegment.create(log.dir, offset, log.env.files, log.env.indexes, now_ms=now_ms)
     log.segments.add(fresh)
     log.log_start_offset = log.recovery_point = offset
     return offset

@@ -3,13 +3,13 @@ the result in.
 
 The decisions are `log.cleaner`'s, the work is done in the child process behind
 `log.cleaner_client`; here is only the loop between them. One log is cleaned at a time.
-First dirty offsets are kept in `cleaner-offset-checkpoint`, so that a restart goes on where
+First dirty offsets are kept in `cleaner-offset-checkpoint`, so that a restart continues where
 it was.
 
-Invariants: retention leaves a log alone while it is being cleaned or swapped (`Log.cleaning`); a
-result is thrown away when its log was deleted or cut meanwhile; a node that stops ends the swap
-first. Owned by the event loop's thread, which never waits for the disk: what does runs in a worker
-thread, and memory is changed in between (`log.replacement` has the steps).
+Invariants: retention ignores a log while it is being cleaned or swapped (`Log.cleaning`); a result
+is dropped when its log was deleted or truncated meanwhile; a node that stops ends the swap first.
+Owned by the event loop's thread, which never waits for the disk: what does runs in a worker thread,
+and memory is changed in between (`log.replacement` has the steps).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from penstock.log.cleaner_client import CleanAborted, Cleaner
 from penstock.log.cleaner_files import remove_cleaned
 from penstock.log.cleaner_job import CleanedGroup, CleanResult
 from penstock.log.cleaner_view import log_state, producer_ends
+from penstock.log.flush import flush_begin, flush_done
 from penstock.log.log import Log
 from penstock.net.turn import Turn
 from penstock.observe.standard import CleanerMetrics
@@ -55,7 +56,7 @@ class Compaction:
     async def stop(self) -> None:
         await self._cleaner.stop()
         if self._swaps is not None:
-            # What fails now is found again by a start.
+            # What fails now is repeated after the next start.
             await asyncio.gather(self._swaps, return_exceptions=True)
 
     async def _clean_next(self) -> bool:
@@ -66,7 +67,7 @@ class Compaction:
         tp = todo.log.topic_partition
         todo = self._candidate(tp, self._broker.clock.now_ms())
         if todo is None or not todo.is_due:
-            return True  # it has changed since it was looked at
+            return True  # it has changed since it was picked
         started_ns = monotonic_ns()
         try:
             await self._clean(tp, todo)
@@ -82,8 +83,8 @@ class Compaction:
         return True
 
     async def _candidates(self) -> AsyncIterator[LogToClean]:
-        """The state of all compacted logs, looked at in turns: they may be many, and to open one
-        takes its time.
+        """The state of all compacted logs, read in turns: they may be many, and opening one is
+        slow.
         """
         now_ms, turn = self._broker.clock.now_ms(), Turn()
         for name in list(self._broker.compacted_topics()):
@@ -175,17 +176,17 @@ class Compaction:
         Above it a gap between segments is a loss to recovery; compaction leaves gaps.
         """
         if compacted.recovery_point < end_offset:
-            cuts, task = compacted.cuts, compacted.flush_begin()
+            cuts, task = compacted.cuts, flush_begin(compacted)
             await asyncio.to_thread(task.run)
             if compacted.cuts == cuts or task.error is not None:
-                compacted.flush_done(task)
+                flush_done(compacted, task)
         await asyncio.to_thread(self._broker.logs.checkpoint_task())
 
     async def _swap_in(self, compacted: Log, group: CleanedGroup) -> bool:
-        """Whether the log was still there, and uncut, to be given its new segment."""
+        """Swap a segment in; False when the log was truncated or deleted meanwhile."""
         swap = compacted.swap_begin(group.base_offset, group.replaces)
         await asyncio.to_thread(swap.prepare)
-        if not swap.take_up():
+        if not swap.install():
             return False
         await asyncio.to_thread(swap.sync)
         swap.settle()

@@ -29,7 +29,7 @@ class Descriptors(NamedTuple):
 
 
 def raise_limit() -> None:
-    """Take as many as the system allows the process: what shells give by default is little."""
+    """Raise the limit to what the system allows: the default of shells is low."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # where the limit is not to be believed, it stays
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

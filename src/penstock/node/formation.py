@@ -39,7 +39,7 @@ log = logging.getLogger("penstock.node")
 
 ASK_TIMEOUT_S = 1.0
 ASK_PAUSE_S = 0.1
-SAY_AGAIN_S = 10.0
+LOG_AGAIN_S = 10.0
 
 
 class Formed(NamedTuple):
@@ -53,8 +53,8 @@ class Formation:
         self._peers = peers
         self._rng = rng
         self._loop = asyncio.get_running_loop()
-        self._said = ""
-        self._say_again_s = 0.0
+        self._logged = ""
+        self._log_again_s = 0.0
         self.waits_for = ""
         """What the node waits for; empty if nothing."""
 
@@ -89,7 +89,7 @@ class Formation:
     # -- asking --------------------------------------------------------------------------------
 
     async def _cluster_exists(self) -> bool:
-        """Ask every listed node until one knows of a cluster, or all have said that they do not."""
+        """Ask every listed node until one knows of a cluster, or all have answered without."""
         listed = self._listed()
         while True:
             epochs = await asyncio.gather(*(self._epoch_at(place) for place in listed))
@@ -98,7 +98,7 @@ class Formation:
             silent = [place for place, epoch in zip(listed, epochs, strict=True) if epoch is None]
             if not silent:
                 return False
-            self._say("waiting for an answer of", silent, "whether a cluster exists already")
+            self._log("waiting for an answer of", silent, "whether a cluster exists already")
             await asyncio.sleep(ASK_PAUSE_S)
 
     async def _epoch_at(self, place: Address) -> int | None:
@@ -122,7 +122,7 @@ class Formation:
                 if cluster_id:
                     log.info("found a cluster", extra={"cluster": cluster_id, "at": str(place)})
                     return cluster_id
-            self._say("waiting for one of", self.others, "to know of a cluster")
+            self._log("waiting for one of", self.others, "to know of a cluster")
             await asyncio.sleep(ASK_PAUSE_S)
 
     async def _cluster_id_at(self, place: Address) -> str:
@@ -134,11 +134,11 @@ class Formation:
             return ""
         return response.cluster_id
 
-    def _say(self, what: str, places: Sequence[Address], rest: str) -> None:
+    def _log(self, what: str, places: Sequence[Address], rest: str) -> None:
         """Log once for each state, and again at intervals while it lasts."""
         sentence = f"{what} {', '.join(map(str, places))} {rest}"
         self.waits_for = sentence
         now_s = self._loop.time()
-        if sentence != self._said or now_s >= self._say_again_s:
-            self._said, self._say_again_s = sentence, now_s + SAY_AGAIN_S
+        if sentence != self._logged or now_s >= self._log_again_s:
+            self._logged, self._log_again_s = sentence, now_s + LOG_AGAIN_S
             log.info("%s", sentence)

@@ -48,7 +48,7 @@ def run(config: BrokerConfig) -> int:
         with pid_file(config.data_dir):
             uvloop.run(_serve(config))
     except (PenstockError, OSError) as e:
-        log.error("the node cannot go on: %s", e)
+        log.error("the node cannot continue: %s", e)
         return 1
     finally:
         writer.close()

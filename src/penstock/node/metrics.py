@@ -33,7 +33,7 @@ class NodeMetrics:
         add_process_metrics(self.registry)
 
     def watch(self, broker: Broker, servers: list[Server]) -> None:
-        """Show what the broker and its listeners count."""
+        """The numbers of the broker and its listeners."""
         registry = self.registry
         PartitionMetrics(
             registry,

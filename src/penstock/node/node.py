@@ -92,7 +92,7 @@ class Node:
         self._grace_s = STOP_GRACE_S
         self._state = "starting"
         self.failed: asyncio.Future[str] | None = None
-        """Done, with the reason, when the node cannot go on: whoever runs it has to stop it."""
+        """Done, with the reason, when the node cannot continue: its runner has to stop it."""
         self.metrics: NodeMetrics | None = None
         self.kafka_address = ""
         self.http_address = ""
@@ -157,7 +157,7 @@ class Node:
         return await formation.form(cluster_id)
 
     async def _join(self, broker: Broker, endpoints: list[Endpoint], directory_id: bytes) -> None:
-        """From a replica of the metadata to a broker that serves."""
+        """Register as a broker and begin to serve, once the quorum is joined."""
         config = self._config
         request = BrokerRegistrationRequest(
             broker_id=config.node_id,
@@ -193,10 +193,10 @@ class Node:
             await asyncio.sleep(POLL_S)  # the controller has it already, this node applies it soon
 
     async def _become_voter(self, driver: QuorumDriver) -> None:
-        """Join the voters, and take the time for it: ready then means that this node counts.
+        """Join the voters and wait for it: ready then means that this node has a vote.
 
-        It is registered by now, so no other node with its number is alive: the voter whose place
-        it takes can only be its own earlier self.
+        It is registered by now, so no other node with its id is alive: a voter with that id can
+        only be an earlier run of this node.
         """
         if not auto_joins(self._config):
             return
@@ -204,7 +204,7 @@ class Node:
         deadline = asyncio.get_running_loop().time() + BECOME_VOTER_S_MAX
         while not driver.quorum.is_voter:
             if asyncio.get_running_loop().time() >= deadline:
-                log.warning("this node is not a voter of the quorum yet; it goes on asking")
+                log.warning("this node is not a voter of the quorum yet; it continues to ask")
                 return
             await asyncio.sleep(POLL_S)
 
@@ -274,7 +274,7 @@ class Node:
         return self._state
 
     def _fail(self, reason: str) -> None:
-        """Serve nobody any more: what this node would say may be wrong."""
+        """Stop serving: the answers of this node may be wrong."""
         assert self._dispatcher is not None
         assert self.failed is not None
         self._dispatcher.serves = NOTHING
@@ -282,7 +282,7 @@ class Node:
             self.failed.set_result(reason)
 
     async def unless_failed(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Wait for `work`; `NodeFailed` if the node cannot go on before it is done."""
+        """Wait for `work`; `NodeFailed` if the node fails before it is done."""
         assert self.failed is not None
         task = asyncio.ensure_future(work)
         try:
@@ -387,7 +387,7 @@ def clear_strays(broker: Broker) -> None:
 
 
 class NodeFailed(PenstockError):
-    """The node cannot go on."""
+    """The node cannot continue."""
 
 
 class CannotListen(PenstockError):

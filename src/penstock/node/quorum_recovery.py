@@ -22,6 +22,7 @@ from penstock.base.ids import METADATA_TOPIC, TopicPartition, parse_uuid
 from penstock.config.log_config import LogConfig
 from penstock.controlling.metadata_log import METADATA_LOG_CONFIG, MetadataLog
 from penstock.log.checkpoints import read_meta_properties
+from penstock.log.flush import flush
 from penstock.log.manager import LogManager
 from penstock.raft.control_records import voters_record
 from penstock.raft.effects import Append
@@ -98,7 +99,7 @@ class StoppedNode:
         epoch = survivor.epoch + EPOCH_STEP
         self._log.write_state(QuorumState(epoch).to_json())
         known = survivor.voters.node(survivor.me.id)
-        # Where it is not known yet where the node is reached, it says so itself once it leads.
+        # If the address of the node is not known yet, it records it once it leads.
         endpoints = () if known is None else known.endpoints
         voters = VoterSet([VoterNode(survivor.me, endpoints)])
         batch = build_batch(
@@ -108,7 +109,7 @@ class StoppedNode:
             partition_leader_epoch=epoch,
         )
         self._log.append(Append(batch, survivor.end_offset, survivor.end_offset))
-        self._log.log.flush()
+        flush(self._log.log)
 
     def close(self) -> None:
         self._logs.close()

@@ -1,4 +1,4 @@
-"""Takes wanted changes of in-sync sets to the controller, and its answers back.
+"""Sends the changes of in-sync sets that leaders want to the controller.
 
 Changes gather while a request is on its way; one request carries all that have gathered, one is in
 flight at a time. A request that got no answer is sent again after a pause; a change that its leader
@@ -30,7 +30,7 @@ log = logging.getLogger("penstock.partitions")
 
 RETRY_PAUSE_S = 0.05
 REFUSED_PAUSE_S = 0.5
-"""After how long a leader looks again whether it still wants what the controller did not allow."""
+"""After how long a leader checks again whether it wants what the controller has refused."""
 PARTITIONS_PER_REQUEST_MAX = 1_000
 
 Call = Callable[[Any], Awaitable[Any]]
@@ -84,7 +84,7 @@ class AlterPartitionManager:
             self._sending = None
 
     def _take_batch(self) -> dict[Partition, IsrChange]:
-        """What is to be asked for next, without what is outdated."""
+        """The changes of the next request, without those that are outdated."""
         batch: dict[Partition, IsrChange] = {}
         while self._wanted and len(batch) < PARTITIONS_PER_REQUEST_MAX:
             partition, change = self._wanted.popitem(last=False)
@@ -93,7 +93,7 @@ class AlterPartitionManager:
         return batch
 
     async def _send(self, batch: dict[Partition, IsrChange]) -> bool:
-        """Ask once; whether there was an answer, if not for all partitions a good one."""
+        """Send one request; whether it was answered, even if some changes were refused."""
         try:
             response = await self._call(self._request(batch))
         except PenstockError as e:
@@ -151,22 +151,24 @@ class AlterPartitionManager:
         if partition.leader is not None and partition.leader.pending is change:
             self.submit(partition, change)
 
-    def _look_again(self, partition: Partition) -> None:
+    def _check_again(self, partition: Partition) -> None:
         if not self._stopped:
-            partition.look_around()
+            partition.leadership.check()
 
     def _take_answer(
         self, partition: Partition, change: IsrChange, answer: ResponsePartitionData
     ) -> None:
         if answer.error_code:
             self.failures_total += 1
-            if partition.isr_refused(change, answer.error_code):
+            if partition.leadership.refused(change, answer.error_code):
                 self._loop.call_later(RETRY_PAUSE_S, self._ask_again, partition, change)
             else:
-                self._loop.call_later(REFUSED_PAUSE_S, self._look_again, partition)
+                self._loop.call_later(REFUSED_PAUSE_S, self._check_again, partition)
             return
         if change.expands:
             self.expands_total += 1
         else:
             self.shrinks_total += 1
-        partition.isr_altered(change, answer.isr, answer.leader_epoch, answer.partition_epoch)
+        partition.leadership.altered(
+            change, answer.isr, answer.leader_epoch, answer.partition_epoch
+        )

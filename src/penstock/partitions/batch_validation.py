@@ -3,8 +3,8 @@
 Duty: turn the records of one partition of a Produce request into one checked batch, in two steps.
 `accepted` is quick and belongs on the event loop: length, magic, CRC-32C and everything that the
 header can show; in small uncompressed batches, where it costs next to nothing, the record lengths
-are walked so that a miscounted batch is found at the door. It returns an `UncheckedBatch`, which no
-log takes, if the records must be looked at: the batch is compressed (unless
+are walked so that a miscounted batch is refused. It returns an `UncheckedBatch`, which no log
+takes, if the records must be checked: the batch is compressed (unless
 `penstock.record.validation` is `header`), every batch is to be walked (`full`), or a setting of
 the topic needs it. `unpacked` makes a batch of that.
 
@@ -43,12 +43,12 @@ RECORDS_WALKED_MAX: Final = 16
 
 UNPACKED_ON_LOOP_BYTES_MAX: Final = 16 * 1024
 RECORDS_ON_LOOP_MAX: Final = 512
-"""A batch of more bytes, packed or unpacked, or of more records is looked into beside the loop."""
+"""A batch of more bytes, packed or unpacked, or of more records is checked in a worker thread."""
 REPACKED_ON_LOOP_BYTES_MAX: Final = 4 * 1024
 """The same for a batch that is packed again by another codec, which takes ten times as long."""
 WALK_SECONDS_MAX: Final = 1e-3
 PAUSE_SECONDS: Final = 50e-6
-"""How long a walk beside the loop keeps the interpreter, and then stands back for the loop."""
+"""How long a walk in a worker thread holds the interpreter lock before it lets the loop run."""
 
 _MAGIC_POSITION: Final = 16
 _LOG_APPEND_TIME: Final = 0x08
@@ -70,7 +70,7 @@ _WANTED = {
 
 
 class RecordsRefused(ApiError):
-    """Some records of the batch are the reason; `indexes` are their places in it."""
+    """Some records of the batch are invalid; `indexes` are their positions in it."""
 
     def __init__(self, code: ErrorCode, message: str, indexes: list[int]) -> None:
         super().__init__(code, message)
@@ -78,7 +78,7 @@ class RecordsRefused(ApiError):
 
 
 class UncheckedBatch(NamedTuple):
-    """A producer's batch whose header is right, and whose records nobody has looked at."""
+    """A producer's batch whose header has been checked, and whose records have not."""
 
     header: BatchHeader
     data: memoryview | bytes  # a plain `memoryview` is a name that compiled classes do not find
@@ -108,7 +108,7 @@ class BatchRules:
         self._time_after_max_ms = config.message_timestamp_after_max_ms
         self._time_before_max_ms = config.message_timestamp_before_max_ms
         self._keys_needed = "compact" in config.cleanup_policy
-        # Records may be older than the first one, so that limit needs a look at each of them.
+        # Records may be older than the first one, so that limit needs all timestamps.
         self._walk_all = full or self._keys_needed or self._time_before_max_ms != _NEVER
         self._unpack = unpack
         self._compression = _WANTED.get(config.compression_type)
@@ -174,7 +174,7 @@ class BatchRules:
         return self._stamped(batch, header.max_timestamp, now_ms)
 
     def unpacked_on_loop(self, batch: UncheckedBatch, now_ms: int) -> Batch | None:
-        """`unpacked`, if that is quick; None if it is not, and belongs into another thread."""
+        """`unpacked`, if that is quick; None if it belongs in a worker thread."""
         header = batch.header
         repacked = self._compression is not None and self._compression != header.compression
         size_max = REPACKED_ON_LOOP_BYTES_MAX if repacked else UNPACKED_ON_LOOP_BYTES_MAX
@@ -188,7 +188,7 @@ class BatchRules:
     def unpacked(self, batch: UncheckedBatch, now_ms: int) -> Batch:
         """The batch with its records checked, if need be rewritten; ApiError if it is refused.
 
-        To be called beside the loop.
+        For a worker thread.
         """
         try:
             return self._unpacked(batch, now_ms, PRODUCED_BATCH_UNPACKED_BYTES_MAX, _StandBack())
@@ -295,7 +295,7 @@ def _unreadable(records: memoryview, error: CorruptRecord) -> ApiError:
 
 
 class InternalTopicRules(BatchRules):
-    """Nobody but its coordinator writes to an internal topic."""
+    """Only its coordinator writes to an internal topic."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
 """Group commit: one fsync round for everything that waits for the disk.
 
 A partition asks to be flushed; the round that starts next takes all that have asked by then, in one
-worker thread, while new wishes gather for the round after. So fsync before every acknowledgement
-costs one disk write for many requests. The event loop's thread owns the wishes; only
-`FlushTask.run` is called in the worker.
+worker thread, while new requests gather for the round after. So fsync before every acknowledgement
+costs one disk write for many appends. Owned by the event loop's thread; only `FlushTask.run` is
+called in the worker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from penstock.base.errors import InvariantBroken, StorageError
-from penstock.log.flush import FlushTask
+from penstock.log.flush import FlushTask, flush_begin, flush_done
 from penstock.log.log import Log
 
 
@@ -59,7 +59,7 @@ class Flusher:
         for partition in wanted:
             try:
                 # Has what is staged written before, so that it shares the round.
-                tasks.append((partition, partition.log.cuts, partition.log.flush_begin()))
+                tasks.append((partition, partition.log.cuts, flush_begin(partition.log)))
             except StorageError as e:
                 partition.flush_failed(str(e))
             except InvariantBroken as e:
@@ -72,7 +72,7 @@ class Flusher:
                 self.request(partition)
                 continue
             try:
-                partition.log.flush_done(task)
+                flush_done(partition.log, task)
                 partition.flushed(task.up_to_offset)
             except StorageError as e:
                 partition.flush_failed(str(e))

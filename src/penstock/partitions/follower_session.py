@@ -1,4 +1,4 @@
-"""A follower's side of an incremental fetch session: what the leader knows, and what to tell it.
+"""A follower's side of an incremental fetch session: what the leader remembers of it.
 
 The leader remembers where each partition was last asked for; a request names only those that have
 moved since (`name`), and those that are to be left out (`leave`). Without a session, or after an
@@ -86,7 +86,7 @@ class FollowerSession:
         )
 
     def answered(self, error_code: int, session_id: int) -> bool:
-        """Take the head of an answer; False when the session has to begin anew."""
+        """Process the head of a response; False when a new session is needed."""
         if error_code in _BEGIN_ANEW or (self._id and session_id != self._id):
             return False
         self._granted = session_id != NO_SESSION_ID
@@ -109,7 +109,7 @@ class FollowerSession:
         """The body of the next request.
 
         One names `NAMED_PER_REQUEST_MAX` partitions, so that the leader serves others in between;
-        while more are to be named, it is not to wait with its answer.
+        while more are to be named, the leader is asked to answer immediately.
         """
         topics: dict[Uuid, list[FetchPosition]] = {}
         named = list(islice(self._to_name, NAMED_PER_REQUEST_MAX if self._granted else None))

@@ -1,4 +1,4 @@
-"""What was known to be committed when it was last written down: `replication-offset-checkpoint`.
+"""The high watermarks as they were last written to `replication-offset-checkpoint`.
 
 A replica that is started again takes its high watermark from here; where it is missing or old, the
 watermark begins lower and rises again as replicas fetch. Partitions with one replica need none.

@@ -1,4 +1,4 @@
-"""The brokers as replication sees them: who takes part, under which epoch, and at which address."""
+"""The brokers as replication sees them: which take part, under which epoch, at which address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One replica of a partition on this node: its log, its offsets, its role, and who waits for it.
+"""One replica of a partition on this node: its log, its offsets, and the waiters for them.
 
 Offsets, each never above the one before:
 * `log.log_end_offset`: the next offset to be written.
@@ -7,13 +7,13 @@ Offsets, each never above the one before:
 * `high_watermark`: what lies below it is committed and may be read.
 
 Every append is staged (`stage`) and written with the others of its turn (`turns`); its waiter is
-told what became of it. Whatever else changes the log finds nothing staged: the log has this
-partition write it before (`Log.before_change`).
+called with the result. Before the log is changed in any other way, what is staged is written
+(`Log.before_change`).
 
-A replica leads or follows, as the metadata says; `_TRANSITIONS` has what a change of leadership
-means. As the leader of several replicas it has a `Leader`, which decides what is committed; the
-only replica of a partition commits what is durable. As a follower it has a `Follower`, which a
-`ReplicaFetcher` asks what to do. One that breaks an invariant is stopped for good (`stop`).
+A replica leads or follows, as the metadata has it (`leadership`). As the leader of several replicas
+it has a `Leader`, which decides what is committed; the only replica of a partition commits what is
+durable. As a follower it has a `Follower`, which decides for a `ReplicaFetcher`. A replica
+that breaks an invariant is stopped for good (`stop`).
 
 Knows no request, session or connection. Owned by the event loop's thread.
 """
@@ -21,11 +21,9 @@ Knows no request, session or connection. Owned by the event loop's thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from enum import Enum
 from typing import Final
 
-from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError, invariant
+from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
 from penstock.base.ids import Uuid
 from penstock.config.log_config import LogConfig
 from penstock.log.background_write import BackgroundWrite
@@ -33,9 +31,9 @@ from penstock.log.log import AppendInfo, Batch, Log
 from penstock.log.producer_state import AppendOrigin
 from penstock.log.verification import NOT_ASKED, VerificationGuard
 from penstock.metadata import image as metadata
-from penstock.metadata.records import NO_LEADER
 from penstock.observe.standard import TopicCounters
 from penstock.partitions.batch_validation import BatchRules
+from penstock.partitions.leadership import Leadership, Role, role_in
 from penstock.partitions.replica_environment import ReplicaEnvironment
 from penstock.partitions.waiting import (
     ACKS_ALL,
@@ -46,17 +44,12 @@ from penstock.partitions.waiting import (
 )
 from penstock.replica.divergence import end_of_epoch
 from penstock.replica.follower import Append, Follower
-from penstock.replica.leader import IsrChange, Leader
+from penstock.replica.leader import Leader
 from penstock.wire.records import parse_header
 
 log = logging.getLogger("penstock.partitions")
 
 MOVED = "another broker leads now"
-
-
-class Role(Enum):
-    LEADER = "leader"
-    FOLLOWER = "follower"
 
 
 _LEADER: Final = Role.LEADER  # for the hot path
@@ -80,6 +73,7 @@ class Partition:
         "leader",
         "leader_epoch",
         "leader_id",
+        "leadership",
         "log",
         "readers",
         "registration",
@@ -127,16 +121,16 @@ class Partition:
         self.durable_offset = log.log_end_offset
         self.high_watermark = self._stable = log.log_start_offset
         self._remembered = high_watermark
-        """The high watermark of the last run: it counts only if this replica leads before a leader
-        has spoken, as after a loss of power the log may hold what had been cut off before.
+        """The high watermark of the last run. It counts only if this replica leads before it has
+        fetched from a leader: after a loss of power the log may hold what had been truncated.
         """
         self.registration = registration
-        self.role = self._role_in(registration)
+        self.role = role_in(registration, env.node_id)
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
-        _BEGIN[self.role](self)
-        self._count_in_sync()
-        if self.role is Role.LEADER:
+        self.leadership = Leadership(self, env)
+        self.leadership.begin()
+        if self.role is _LEADER:
             self._advance()
         log.before_change = self.write_out
 
@@ -160,113 +154,52 @@ class Partition:
         """(the largest epoch at or below `epoch`, where it ends); (-1, -1) when unknown."""
         return end_of_epoch(self.log, self.leader_epoch, epoch)
 
-    # -- following the metadata ----------------------------------------------------------------
-
-    def _role_in(self, registration: metadata.Partition) -> Role:
-        return Role.LEADER if registration.leader == self._env.node_id else Role.FOLLOWER
-
-    def follow(self, registration: metadata.Partition) -> bool:
-        """The metadata of this partition has changed; whether its leadership has."""
-        if registration.leader_epoch < self.leader_epoch:
-            return False
-        renewed = registration.leader_epoch > self.leader_epoch
-        role = self._role_in(registration)
-        invariant(renewed or role is self.role, f"{self!r} changes its role within a leader epoch")
-        if renewed:
-            self.write_out()  # what was staged belongs to the leader epoch that ends
-        self.registration = registration
-        self.leader_id = registration.leader
-        self.leader_epoch = registration.leader_epoch
-        if renewed:
-            _TRANSITIONS[self.role, role](self)
-        elif role is Role.LEADER:
-            self._assigned()
-            self._let_join()
-        self.role = role
-        self._count_in_sync()
-        if role is Role.LEADER:
-            self.settle()
-        return renewed
-
-    def _lead(self) -> None:
-        """Begin to lead: what is here is the truth now."""
-        self.follower = None
-        self.log.producers.guards.clear()
-        self.high_watermark = self.known_watermark
-        self._remembered = 0
-        self.log.update_high_watermark(self.high_watermark)
-        registration, env = self.registration, self._env
-        if len(registration.replicas) == 1:
-            # There is no other replica to ask.
-            self.leader = None
-            return
-        self.leader = Leader(
-            env.node_id,
-            env.brokers,
-            registration,
-            end_offset=self.log.log_end_offset,
-            high_watermark=self.high_watermark,
-            min_insync_replicas=self.log.config.min_insync_replicas,
-            lag_time_max_ms=env.lag_time_max_ms(),
-            now_ms=env.clock.now_ms(),
-        )
-
-    def _lead_on(self) -> None:
-        """Elected again: whoever waits goes on waiting, whoever fetches must know the epoch."""
-        leader = self.leader
-        if leader is None or len(self.registration.replicas) == 1:
-            self._lead()
-        elif self.leader_epoch > leader.leader_epoch + 1:
-            # Others led in between, and the followers may have cut their logs to fit theirs: what
-            # they had fetched from here counts no more.
-            self._lead()
-        else:
-            leader.begin_epoch(self.registration, self._env.clock.now_ms())
-        self.wake_all()
-
-    def _assigned(self) -> None:
-        """The replicas or the ISR have changed under the same leadership."""
-        if self.leader is None or len(self.registration.replicas) == 1:
-            if len(self.registration.replicas) > 1 or self.leader is not None:
-                self._lead()
-        else:
-            self.leader.follow(self.registration)
+    # -- changes of leadership -----------------------------------------------------------------
 
     @property
     def known_watermark(self) -> int:
         """What is known to be committed, in this run or the last one."""
         return max(self.high_watermark, min(self._remembered, self.log.log_end_offset))
 
-    def _begin_following(self) -> None:
+    def begin_leading(self, leader: Leader | None) -> None:
+        """From now on this replica's log is the truth. `leader` is None for the only replica."""
+        self.follower = None
+        self.log.producers.guards.clear()
+        self.high_watermark = self.known_watermark
+        self._remembered = 0
+        self.log.update_high_watermark(self.high_watermark)
+        self.leader = leader
+
+    def begin_following(self, follower: Follower | None) -> None:
+        """`follower` is None while no broker leads."""
         self.leader = None
         self.log.producers.guards.clear()
         self.log.update_high_watermark(self.high_watermark)
-        if self.leader_id == NO_LEADER:
-            self.follower = None
-        else:
-            self.follower = Follower(self.leader_id, self.leader_epoch, self._env.backoff_max_ms())
+        self.follower = follower
 
-    def _resign(self) -> None:
-        # What a producer waits for may be in the next leader's log. To say that this is not the
-        # leader would tell it that nothing was written, and it might send the same messages in
-        # other batches. So it waits for the fate of what it sent: committed after all, or cut.
+    def resign(self, follower: Follower | None) -> None:
+        """Another broker leads, or none."""
+        # What a producer waits for may be in the next leader's log. NOT_LEADER_OR_FOLLOWER would
+        # mean that nothing was written, and it might send the same messages in other batches. So
+        # it waits until what it sent is committed after all, or truncated.
         self._append_waiters.leadership_lost(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
         self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, MOVED)
-        self._begin_following()
+        self.begin_following(follower)
         self.wake_all()
 
-    def _count_in_sync(self) -> None:
-        # No more replicas can be asked for than there are: with one replica, one is enough.
-        leader = self.leader
-        isr = self.registration.isr if leader is None else leader.isr
-        wanted = min(self.log.config.min_insync_replicas, len(self.registration.replicas))
-        was_under, self.under_min_isr = self.under_min_isr, len(isr) < wanted
-        if self.under_min_isr and not was_under and self.role is Role.LEADER:
+    def isr_counted(self, *, under_min: bool) -> None:
+        """`under_min`: the ISR is smaller than `min.insync.replicas` demands."""
+        was_under, self.under_min_isr = self.under_min_isr, under_min
+        if under_min and not was_under and self.role is _LEADER:
             self._append_waiters.fail(
                 ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
                 "too few replicas are in sync to commit what was written",
                 ACKS_ALL,
             )
+
+    def isr_changed(self) -> None:
+        """The high watermark waits for other replicas than before."""
+        self._advance()
 
     def reconfigure(self, config: LogConfig, rules: BatchRules) -> None:
         """The settings of the topic or of the node have changed."""
@@ -275,7 +208,7 @@ class Partition:
         if self.leader is not None:
             self.leader.min_insync_replicas = config.min_insync_replicas
             self.leader.lag_time_max_ms = self._env.lag_time_max_ms()
-        self._count_in_sync()
+        self.leadership.count_in_sync()
         self.settle()
 
     # -- appending -----------------------------------------------------------------------------
@@ -298,7 +231,7 @@ class Partition:
         return info
 
     def write_staged(self) -> None:
-        """Write what is staged, after what is being written, and tell those who staged it."""
+        """Write what is staged, after what is being written, and call the waiters."""
         try:
             self.log.write_staged()
         except StorageError as refusal:
@@ -314,13 +247,13 @@ class Partition:
             self.write_staged()
 
     def begin_write(self) -> BackgroundWrite | None:
-        """Begin to write what is staged; None if it is not worth a worker. Nobody is told yet:
-        `StorageError` is for `not_written`.
+        """Begin to write what is staged; None if it is not worth a worker. Calls no waiter: on
+        `StorageError` the caller calls `not_written`.
         """
         return self.log.begin_write()
 
     def end_write(self, write: BackgroundWrite) -> None:
-        """Take up what a worker has written, waiting for it if need be."""
+        """Make what a worker has written part of the log, waiting for it if necessary."""
         try:
             self.log.end_write(write)
         except StorageError as refusal:
@@ -367,9 +300,7 @@ class Partition:
         self.settle()
 
     def flush_failed(self, message: str) -> None:
-        """The disk refused to keep what was written. Nobody knows what it has: nothing more becomes
-        durable here.
-        """
+        """A flush has failed. If what the disk holds is unknown, nothing more becomes durable."""
         self.flush_wanted = self.log.health.for_good
         self._fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
@@ -405,8 +336,8 @@ class Partition:
         if readers.consumers:
             readers.committed(log_.bytes_in, stable_moved=stable != was, released=lagged)
         if readers.followers:
-            # Told with the next answer: a follower is woken for it only if consumers read there,
-            # or if it may have led what is now committed, and producers wait for its word.
+            # Followers learn it with the next response. They are woken for it only if consumers
+            # read there, or if one of them led when this was appended, and its producers wait.
             leader = self.leader
             prompt = self.prompts_followers or (
                 leader is not None and high_watermark <= leader.epoch_start_offset
@@ -422,14 +353,16 @@ class Partition:
         leader = self.leader
         assert leader is not None
         moved = leader.fetched(broker_id, offset, log_start, broker_epoch, self._env.clock.now_ms())
-        self._want(leader.expand(broker_id))
+        change = leader.expand(broker_id)
+        if change is not None:
+            self.leadership.propose(change)
         if moved:
             self._advance()
         if self.deletions:
             self.deletions.reached(self.low_watermark)
 
     def check_replica(self, broker_id: int) -> None:
-        """Refuse a follower that the metadata here does not know as one (yet)."""
+        """Refuse a follower that is not a replica according to the metadata of this node (yet)."""
         if self.leader is None or broker_id not in self.leader.followers:
             raise ApiError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -438,50 +371,11 @@ class Partition:
 
     @property
     def prompts_followers(self) -> bool:
-        """Whether followers are told of commits at once, since consumers read from them."""
+        """Whether followers are woken for every commit, since consumers read from them."""
         return self._env.follower_reads
 
     def in_sync(self, broker_id: int) -> bool:
         return self.leader is not None and broker_id in self.leader.isr
-
-    def look_around(self) -> None:
-        """Time has passed, or brokers have come or gone: members of the ISR that have fallen behind
-        have to leave it, and nothing waits for who will not join it.
-        """
-        if self.leader is not None:
-            self._want(self.leader.shrink(self._env.clock.now_ms()))
-            self._let_join()
-            self._advance()
-
-    def _let_join(self) -> None:
-        """A follower that has caught up may have had to wait for something else."""
-        leader = self.leader
-        if leader is not None and len(leader.isr) < len(leader.replicas):
-            for broker_id in leader.caught_up(self._env.clock.now_ms()):
-                self._want(leader.expand(broker_id))
-
-    def _want(self, change: IsrChange | None) -> None:
-        if change is None or self.leader is None:
-            return
-        name, before, after = f"{self.topic}-{self.index}", self.leader.isr, change.members
-        log.info("in-sync replicas of %s are to change from %s to %s", name, before, after)
-        self._env.submit_isr(self, change)
-
-    def isr_altered(
-        self, change: IsrChange, isr: list[int], leader_epoch: int, partition_epoch: int
-    ) -> bool:
-        """The controller has taken `change`; whether that was still news."""
-        leader = self.leader
-        if leader is None or not leader.altered(change, isr, leader_epoch, partition_epoch):
-            return False
-        self._count_in_sync()
-        self._let_join()
-        self._advance()
-        return True
-
-    def isr_refused(self, change: IsrChange, code: int) -> bool:
-        """The controller has not taken `change`; whether to ask again."""
-        return self.leader is not None and self.leader.refused(change, code)
 
     @property
     def offset_not_available(self) -> bool:
@@ -502,7 +396,7 @@ class Partition:
     # -- following a leader --------------------------------------------------------------------
 
     def replicate(self, records: memoryview | None, step: Append) -> None:
-        """Append what the leader sent and take over its offsets; StorageError if that fails."""
+        """Append what the leader sent and adopt its offsets; StorageError if that fails."""
         log_ = self.log
         if records:
             self._make_room_for(records)
@@ -550,11 +444,11 @@ class Partition:
         return end_offset <= reached
 
     def wait_for(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
-        """`waiter` is told when all below `end_offset` is durable or committed."""
+        """`waiter` is called when all below `end_offset` is durable or committed."""
         self._append_waiters.add(end_offset, acks, waiter)
 
     def wake_all(self) -> None:
-        """Something has happened that all readers have to hear of."""
+        """Wake all readers, whatever they wait for."""
         self.readers.changed(self.log.bytes_in)
 
     def _fail_waiters(self, code: ErrorCode, message: str) -> None:
@@ -565,13 +459,13 @@ class Partition:
     # -- the end -------------------------------------------------------------------------------
 
     def close(self, code: ErrorCode, message: str) -> None:
-        """The partition leaves this node: nobody may go on waiting for it."""
+        """The partition leaves this node: fail all waiters."""
         self.write_out()
         self._dismiss(code, message)
 
     def stop(self, reason: str) -> None:
-        """An invariant is broken: what memory says of this replica is not trusted any more. For
-        good: only a start reads the log anew.
+        """An invariant is broken: the state in memory is not trusted any more. For good: only a
+        restart of the node reads the log again.
         """
         if self.stopped is not None:
             return
@@ -588,16 +482,3 @@ class Partition:
         self._fail_waiters(code, message)
         self.wake_all()
         self.readers.dismiss()
-
-
-_BEGIN: Final[dict[Role, Callable[[Partition], None]]] = {
-    Role.LEADER: Partition._lead,
-    Role.FOLLOWER: Partition._begin_following,
-}
-_TRANSITIONS: Final[dict[tuple[Role, Role], Callable[[Partition], None]]] = {
-    (Role.LEADER, Role.LEADER): Partition._lead_on,
-    (Role.LEADER, Role.FOLLOWER): Partition._resign,
-    (Role.FOLLOWER, Role.LEADER): Partition._lead,
-    (Role.FOLLOWER, Role.FOLLOWER): Partition._begin_following,
-}
-"""What a new leader epoch means to a replica, by its role before and after."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from penstock.partitions.partition import Partition
 
 
-def _nobody(*_: object) -> None:
-    """Until somebody wants to know."""
+def _ignore(*_: object) -> None:
+    """A callback that is not set yet."""
 
 
 @dataclass(slots=True)
@@ -33,9 +33,9 @@ class ReplicaEnvironment:
     backoff_max_ms: Callable[[], int]
     follower_reads: bool
     """Whether consumers may be sent to followers."""
-    submit_isr: Callable[[Partition, IsrChange], None] = _nobody
-    """Takes a wanted change of the ISR to the controller."""
-    on_append_failed: Callable[[Partition, StorageError], None] = _nobody
+    submit_isr: Callable[[Partition, IsrChange], None] = _ignore
+    """Sends a wanted change of the ISR to the controller."""
+    on_append_failed: Callable[[Partition, StorageError], None] = _ignore
     """The disk has refused what producers and coordinators had staged."""
-    on_stopped: Callable[[Partition], None] = _nobody
-    """A replica has been stopped: nobody may find it any more."""
+    on_stopped: Callable[[Partition], None] = _ignore
+    """A replica has been stopped: no request may find it any more."""

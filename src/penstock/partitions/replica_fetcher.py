@@ -1,12 +1,12 @@
 """Copies partitions from one leader: this node's followers of one other broker.
 
 One task, one connection, one incremental fetch session. A round asks for what comes after the ends
-of the logs, naming only partitions that have moved since the last round, and is kept waiting by the
-leader until there is something. Whatever comes is appended and at once acknowledged by the next
-round, which is what commits it; logs that must be flushed first (`flush.messages`) are.
+of the logs, naming only partitions that have moved since the last round; the leader holds the
+request until there is something. What arrives is appended and acknowledged by the next round, which
+is what commits it; logs that must be flushed first (`flush.messages`) are.
 
-A partition with an error is taken out of the session for a while. When a partition comes in while
-the leader keeps a request waiting, a second request behind it (a nudge) makes it answer.
+A partition with an error is taken out of the session for a while. When a partition is added while
+the leader holds a request, a second request behind it (a nudge) makes it answer.
 
 Limits: `replica.fetch.max.bytes` of one partition and `replica.fetch.response.max.bytes` in one
 answer; after `TURN_BYTES_MAX` others get their turn of the event loop, which owns all of this.
@@ -57,7 +57,7 @@ log = logging.getLogger("penstock.partitions")
 TURN_BYTES_MAX = 512 * 1024
 CONNECT_PAUSE_S = 0.02
 STORAGE_PAUSE_S = 1.0
-"""How long a partition is left alone whose log, or whose leader's, gives trouble."""
+"""How long a partition is not fetched after an error of its log or of the leader's."""
 NUDGE_VERSION = 0
 
 Key: TypeAlias = tuple[Uuid, int]
@@ -121,9 +121,7 @@ class ReplicaFetcher:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def _go_on(self, key: Key) -> None:
-        """The partition is to be fetched from where it stands; the leader need not keep us
-        waiting for others.
-        """
+        """Fetch the partition from its log's end; end a request that the leader holds."""
         self._paused.pop(key, None)
         self._session.name(key)
         self._something.set()
@@ -134,7 +132,7 @@ class ReplicaFetcher:
             nudge.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _pause(self, key: Key, pause_s: float | None) -> None:
-        """Leave the partition alone, for ever if `pause_s` is None: metadata will bring it back."""
+        """Do not fetch the partition; if `pause_s` is None, until the metadata changes."""
         self._unpause(key)
         self._session.leave(key)
         timer = None if pause_s is None else self._loop.call_later(pause_s, self._go_on, key)
@@ -207,7 +205,7 @@ class ReplicaFetcher:
         await self._take(connection, decode_fetch_response(frame, 0, version))
 
     def _throttle(self) -> None:
-        """Put off throttled partitions while their rate is exceeded."""
+        """Pause throttled partitions while their rate is exceeded."""
         quota = self._env.quota
         wait_s = quota.wait_s()
         if wait_s <= 0:
@@ -218,8 +216,8 @@ class ReplicaFetcher:
                 self._pause(key, wait_s)
 
     def _unflushed(self) -> list[Partition]:
-        """What the next request would acknowledge although it has to be flushed first; what cannot
-        be is left alone.
+        """The partitions that must be flushed before the next request acknowledges them; those that
+        cannot be flushed are paused.
         """
         found = []
         for key in self._session.to_name():
@@ -254,7 +252,7 @@ class ReplicaFetcher:
             await self._find_range(connection, out_of_range)
 
     def _take_partition(self, key: Key, data: FetchedPartition) -> Step | None:
-        """Do what the answer asks for; None when it answers a question of before."""
+        """What to do with the answer; None when it belongs to an outdated request."""
         followed = self._followed.get(key)
         if followed is None or key in self._paused:
             return None
@@ -270,7 +268,7 @@ class ReplicaFetcher:
     def _do(
         self, key: Key, followed: _Followed, step: Step, records: memoryview | None = None
     ) -> Step:
-        """Carry a step out; a disk that refuses makes it a pause."""
+        """Carry a step out; if the disk refuses, pause the partition."""
         partition, follower = followed
         try:
             self._carry_out(key, followed, step, records)
@@ -295,7 +293,11 @@ class ReplicaFetcher:
             self._append(key, followed, step, records)
         elif isinstance(step, Truncate):
             how = log.error if step.loses_committed else log.info
-            how("%r is cut back to offset %d, as its leader's log says", partition, step.offset)
+            how(
+                "%r is truncated to offset %d, where the leader's log diverges",
+                partition,
+                step.offset,
+            )
             partition.truncate_to(step.offset)
             self._session.name(key)
         elif isinstance(step, StartAnew):

@@ -1,12 +1,12 @@
 """The replicas that this node holds, and the way from a topic's name or id to one of them.
 
-Duty: from a topic and a partition's index to the `Partition`, or to the error that says why not;
-and to follow the metadata: topics that go take their logs with them, as do replicas that were moved
-to other nodes; changed settings reach the logs, a new leader epoch reaches the replica.
+Duty: find the `Partition` of a topic and an index, or the error why there is none; follow the
+metadata: the logs of deleted topics and of replicas that were moved to other nodes are deleted,
+changed settings are applied to the logs, new leader epochs to the replicas.
 
 The only replica of a partition is opened when it is first used. Where there are several, a follower
 has to fetch and a leader to watch its followers, so these are opened as soon as the metadata is
-known (`begin`), one by one (`open_next`), while requests go on in between.
+known (`begin`), one by one (`open_next`), while requests are served in between.
 Owned by the event loop's thread.
 """
 
@@ -35,14 +35,15 @@ from penstock.metadata.names import INTERNAL_TOPICS
 from penstock.observe.standard import TopicMetrics
 from penstock.partitions.batch_validation import BatchRules, InternalTopicRules
 from penstock.partitions.high_watermarks import HighWatermarks
-from penstock.partitions.partition import Partition, Role
+from penstock.partitions.leadership import Role
+from penstock.partitions.partition import Partition
 from penstock.partitions.replica_environment import ReplicaEnvironment
 from penstock.replica.leader import IsrChange
 
 log = logging.getLogger("penstock.partitions")
 
-LOOKS_PER_STEP: Final = 256
-"""Replicas that a step of `look_around` looks at: about a millisecond."""
+CHECKS_PER_STEP: Final = 256
+"""Replicas per step of `check_replicas`: about a millisecond."""
 
 
 class Stopped(NamedTuple):
@@ -53,7 +54,7 @@ class Stopped(NamedTuple):
 
 
 class ReplicaListener(Protocol):
-    """Who makes replication happen."""
+    """Replication, as the manager notifies it."""
 
     def on_leadership(self, partition: Partition) -> None:
         """A replica was opened, or its leader epoch is another one."""
@@ -62,13 +63,13 @@ class ReplicaListener(Protocol):
         """A replica is no longer this node's."""
 
     def on_stopped(self, partition: Partition) -> None:
-        """A replica was stopped; if it leads, somebody else should."""
+        """A replica was stopped; if it leads, another broker should."""
 
     def on_to_open(self) -> None:
         """There is something for `open_next` to do."""
 
-    def on_looking(self, steps: Iterator[None]) -> None:
-        """Replicas are to be looked at: `steps` does it, with time for others in between."""
+    def on_checks(self, steps: Iterator[None]) -> None:
+        """Replicas are to be checked: `steps` does it, and lets requests be served in between."""
 
 
 class ReplicaManager:
@@ -154,7 +155,7 @@ class ReplicaManager:
         return image
 
     def registration(self, topic: TopicKey, index: int) -> tuple[Topic, metadata.Partition]:
-        """What the metadata says of a partition, or the ApiError that says it does not exist."""
+        """A partition in the metadata; ApiError if it does not exist."""
         image = self.topic(topic)
         if not 0 <= index < len(image.partitions):
             raise ApiError(
@@ -164,14 +165,14 @@ class ReplicaManager:
         return image, image.partitions[index]
 
     def registered(self, partition: Partition) -> metadata.Partition | None:
-        """What the metadata says of a replica's partition now; None when it is gone."""
+        """The partition of a replica in the metadata; None when it is gone."""
         return self._image.partition(partition.topic_id, partition.index)
 
     # -- opening -------------------------------------------------------------------------------
 
     def _open_leader(self, topic: TopicKey, index: int) -> Partition:
         image, registration = self.registration(topic, index)
-        # Before the start is done, what the metadata says of this node is about its last run.
+        # Before the start is done, the metadata of this node is about its last run.
         if registration.leader != self._node_id or not self._started:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         stopped = self.stopped.get((image.id, index))
@@ -187,7 +188,7 @@ class ReplicaManager:
     def _open(self, topic: Topic, index: int, registration: metadata.Partition) -> Partition:
         tp = TopicPartition(topic.name, index)
         if self._started and self._logs.topic_id_of(tp) not in (None, topic.id):
-            log.info("the log %s is of a deleted topic with the same name and goes", tp)
+            log.info("the log %s of a deleted topic with the same name is deleted", tp)
             self._delete(tp)
         opened = self._logs.get_or_create(tp, topic.id)
         partition = Partition(
@@ -210,7 +211,7 @@ class ReplicaManager:
         return partition
 
     def _place(self, partition: Partition) -> None:
-        """A replica has (perhaps) another role: let it be found accordingly."""
+        """Register a replica under its role, which may have changed."""
         if partition.role is Role.LEADER:
             led = self._led.get(partition.topic)
             if led is None:
@@ -267,7 +268,7 @@ class ReplicaManager:
     # -- following the metadata ----------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says."""
+        """`delta` was applied to the image."""
         for topic in delta.deleted_topics.values():
             self._drop(topic)
         for resource_type, name in sorted(delta.changed_configs):
@@ -276,7 +277,7 @@ class ReplicaManager:
         for topic_id, index in sorted(delta.changed_partitions):
             self._follow(topic_id, index)
         if delta.changed_brokers:
-            self._look_soon()
+            self._check_soon()
 
     def _follow(self, topic_id: Uuid, index: int) -> None:
         topic = self._image.topics_by_id[topic_id]
@@ -290,7 +291,7 @@ class ReplicaManager:
                 self._want_open(topic, index, registration)
         else:
             try:
-                if partition.follow(registration):
+                if partition.leadership.follow(registration):
                     self._place(partition)
             except PenstockError as e:
                 partition.stop(f"it cannot follow the metadata: {e}")
@@ -320,7 +321,7 @@ class ReplicaManager:
             self._listener.on_stopped(partition)
 
     def _on_broken(self, tp: TopicPartition, reason: str) -> None:
-        """A log has broken an invariant while it was kept in order."""
+        """A log has broken an invariant during housekeeping."""
         partition = self.hosted(tp)
         if partition is None:
             self._logs.abandon(tp, reason)
@@ -328,12 +329,12 @@ class ReplicaManager:
             partition.stop(reason)
 
     def _forget(self, partition: Partition) -> None:
-        """Have nobody find the replica any more."""
+        """Take the replica out of the tables."""
         self._led.get(partition.topic_id, {}).pop(partition.index, None)
         self._hosted.get(partition.topic_id, {}).pop(partition.index, None)
 
     def reconfigure_all(self) -> None:
-        """The node's own defaults have changed: every open log takes them up."""
+        """The node's own defaults have changed: apply them to every open log."""
         for key in list(self._hosted):
             if isinstance(key, str):
                 self._reconfigure(key)
@@ -368,7 +369,7 @@ class ReplicaManager:
 
     def _delete(self, tp: TopicPartition) -> None:
         if not self._started:
-            return  # the metadata is still on its way: what it says now may be of long ago
+            return  # the metadata is still being loaded: it may be outdated
         self._high_watermarks.forget(tp)
         try:
             self._logs.delete(tp)
@@ -382,16 +383,16 @@ class ReplicaManager:
         moved = [self.hosted(tp) for tp in self._logs.moved_watermarks()]
         return self._high_watermarks.checkpoint_task([p for p in moved if p is not None])
 
-    def _look_soon(self) -> None:
-        """Brokers have come or gone: look at the first replicas now, at the others in a moment."""
+    def _check_soon(self) -> None:
+        """Brokers have come or gone: check the first replicas now, the others soon."""
         steps = self._steps()
         if next(steps, self) is None and self._listener is not None:
-            self._listener.on_looking(steps)
+            self._listener.on_checks(steps)
         else:
             for _ in steps:
                 pass
 
-    def look_around(self) -> Iterator[None]:
+    def check_replicas(self) -> Iterator[None]:
         """From time to time: drop in-sync replicas that have fallen behind, and try again to open
         what the disk refused. In steps, between which requests can be served.
         """
@@ -405,10 +406,10 @@ class ReplicaManager:
         for number, partition in enumerate(list(self.open_partitions()), 1):
             if self.hosted(partition.log.topic_partition) is partition:
                 try:
-                    partition.look_around()
+                    partition.leadership.check()
                 except InvariantBroken as e:
                     partition.stop(str(e))
-            if number % LOOKS_PER_STEP == 0:
+            if number % CHECKS_PER_STEP == 0:
                 yield
 
 

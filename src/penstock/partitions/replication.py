@@ -1,8 +1,8 @@
-"""Makes replication happen on this node: fetchers for what follows, the controller's ear for what
-leads, and the duties that time brings.
+"""Runs replication on this node: fetchers for the followers, changes of the ISR for the leaders,
+and periodic duties.
 
 Replicas that the metadata wants here are opened a few at a time (`OPEN_TURN_S`), so that requests
-go on in between. Owned by the event loop's thread.
+are served in between. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.partitions.resigning import Resignations
 log = logging.getLogger("penstock.partitions")
 
 OPEN_TURN_S = 0.002
-"""How long opening replicas may keep the event loop at a time."""
+"""How long opening replicas may block the event loop at a time."""
 
 
 class Replication:
@@ -38,7 +38,7 @@ class Replication:
         self._placed: dict[Partition, ReplicaFetcher] = {}
         self._stopping: list[asyncio.Task[None]] = []
         self._opening: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._duties: list[asyncio.Task[None]] = []
         self._writing: asyncio.Future[None] | None = None
 
@@ -50,14 +50,14 @@ class Replication:
         """The metadata has caught up and this broker is registered: begin."""
         self._replicas.begin(self, self.isr_changes.submit)
         config = self._env.config
-        self._every(lambda: config().replica_lag_time_max_ms / 2000, self._look_around)
+        self._every(lambda: config().replica_lag_time_max_ms / 2000, self._check_replicas)
         self._every(
             lambda: config().replica_high_watermark_checkpoint_interval_ms / 1000, self.checkpoint
         )
 
     async def stop(self) -> None:
-        """Fetch no more; the high watermarks are written down."""
-        tasks = [*self._duties, *(t for t in (self._opening, self._looking) if t is not None)]
+        """Stop fetching; write the high watermarks."""
+        tasks = [*self._duties, *(t for t in (self._opening, self._checking) if t is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
@@ -67,9 +67,9 @@ class Replication:
         try:
             await self.checkpoint()
         except StorageError as e:
-            log.error("high watermarks were not written down: %s", e)
+            log.error("high watermarks were not written: %s", e)
 
-    # -- what the replicas tell ----------------------------------------------------------------
+    # -- callbacks of the replica manager ------------------------------------------------------
 
     def on_leadership(self, partition: Partition) -> None:
         self.on_gone(partition)
@@ -102,11 +102,11 @@ class Replication:
         if self._opening is None:
             self._opening = self._loop.create_task(self._open_all())
 
-    def on_looking(self, steps: Iterator[None]) -> None:
-        # Who comes after looks at everything again: the one before need not go on.
-        if self._looking is not None:
-            self._looking.cancel()
-        self._looking = self._loop.create_task(self._look(steps))
+    def on_checks(self, steps: Iterator[None]) -> None:
+        # The new pass checks everything: the one before need not continue.
+        if self._checking is not None:
+            self._checking.cancel()
+        self._checking = self._loop.create_task(self._run_steps(steps))
 
     async def _open_all(self) -> None:
         try:
@@ -134,15 +134,15 @@ class Replication:
 
         self._duties.append(self._loop.create_task(repeat()))
 
-    async def _look_around(self) -> None:
-        await self._look(self._replicas.look_around())
+    async def _check_replicas(self) -> None:
+        await self._run_steps(self._replicas.check_replicas())
 
-    async def _look(self, steps: Iterator[None]) -> None:
+    async def _run_steps(self, steps: Iterator[None]) -> None:
         for _ in steps:
             await asyncio.sleep(0)
 
     async def checkpoint(self) -> None:
-        """Write the high watermarks down; one write at a time, also when its duty was cancelled."""
+        """Write the high watermarks; one write at a time, also when its duty was cancelled."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
         self._writing = self._loop.run_in_executor(None, self._replicas.checkpoint_task())

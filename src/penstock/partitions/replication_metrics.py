@@ -1,6 +1,6 @@
-"""How replication stands on this node, counted when a scrape asks.
+"""The state of replication on this node, counted at each scrape.
 
-Whoever leads a partition counts it, as in Kafka, so that sums over the nodes count it once.
+A partition is counted by its leader, as in Kafka, so that sums over the nodes count it once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from penstock.metadata.records import NO_LEADER
 from penstock.observe.metrics import Reading, Registry, Sample
-from penstock.partitions.partition import Role
+from penstock.partitions.leadership import Role
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication import Replication
 
@@ -23,7 +23,7 @@ _GAUGES = {
     ),
     "penstock_offline_partitions": "Partitions with a replica here that have no leader.",
     "penstock_stopped_partitions": (
-        "Replicas on this node that broke an invariant and serve nobody until it is started anew."
+        "Replicas on this node that broke an invariant and are not served until it is restarted."
     ),
     "penstock_replica_lag_max_messages": (
         "Messages that the follower on this node which is furthest behind has still to fetch."
@@ -32,7 +32,7 @@ _GAUGES = {
 _COUNTERS = {
     "penstock_isr_shrinks_total": "Times that replicas left an in-sync set of this node.",
     "penstock_isr_expands_total": "Times that a replica joined an in-sync set of this node.",
-    "penstock_isr_change_failures_total": "Changes that the controller did not take.",
+    "penstock_isr_change_failures_total": "Changes that the controller did not accept.",
 }
 
 

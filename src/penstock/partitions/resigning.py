@@ -1,10 +1,10 @@
 """A stopped replica gives its leadership up.
 
 Its leader cannot be trusted any more, so another member of the in-sync set has to lead: the
-controller is asked to take this broker out of the set, which elects another leader. Where the
-replica is the only one in sync there is nobody to hand over to, and the partition stays as it is
-until this node is started anew. Asked again every `RETRY_PAUSE_S` for as long as the metadata says
-that this node leads. Owned by the event loop's thread.
+controller is asked to take this broker out of the set, which elects another leader. If the replica
+is the only one in sync, no other can lead, and the partition stays as it is until this node is
+restarted. The request is repeated every `RETRY_PAUSE_S` for as long as this node leads according to
+the metadata. Owned by the event loop's thread.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """The transactional side of an append: verified before it is staged.
 
 Duty: find out which partitions of a request begin a transaction there, have them verified with the
-transaction's coordinator (or added to the transaction, from Produce version 12 on), and let the
-batches in under the guard that was taken before the question was asked. A request that has nothing
-to ask for does not wait. One that waits holds its source, so that the order of a producer's
+transaction's coordinator (or added to the transaction, from Produce version 12 on), and have the
+batches staged under the guard that was taken before the coordinator was asked. A request that has
+nothing to verify does not wait. One that waits holds its source, so that the order of a producer's
 batches stays.
 
 Where the coordinator has not finished the producer's last transaction (CONCURRENT_TRANSACTIONS) a
-request that adds its partitions asks again for a moment, under new guards: the marker of the last
-transaction, which is on its way, gives up those of before. It may also come while the question is
-on its way to a coordinator that has finished by then: so a request whose guard is gone asks again,
-too.
+request that adds its partitions retries for a moment, under new guards: the marker of the last
+transaction, which is on its way, invalidates the older ones. The marker may also arrive while the
+request is on its way to a coordinator that has finished by then: so a request whose guard is gone
+retries, too.
 
 Owned by the event loop's thread.
 """
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.serving")
 
 RETRY_S: Final = 0.002
-"""The first pause before a question is asked again; it doubles up to
+"""The first pause before a retry; it doubles up to
 `add.partitions.to.txn.retry.backoff.ms`. A transaction is mostly ended within a few milliseconds.
 """
 
 _Place: TypeAlias = tuple[TopicKey, int]
 
-# Clients that verify know no better word for these than one that has them send the batch again.
+# Clients that verify do not know these codes; they get one upon which they send the batch again.
 _PASSING: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -92,7 +92,7 @@ class AppendTransaction:
         if guarded is None:
             return None
         if guarded.leader_epoch != partition.leader_epoch:
-            # Markers may have come to another leader in between.
+            # Markers may have been written by another leader in between.
             raise ApiError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 "the partition's leader has changed while the transaction was being verified",
@@ -101,12 +101,12 @@ class AppendTransaction:
 
     @property
     def lost_a_guard(self) -> bool:
-        """Whether a marker or another epoch has come to a partition since its guard was taken."""
+        """Whether a marker or a new epoch has reached a partition since its guard was taken."""
         return any(not guarded.holds for guarded in self.guards.values())
 
 
 class AppendVerification:
-    """Holds transactional requests until they are verified, then hands them back."""
+    """Holds transactional requests until they are verified, then resumes them."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class AppendVerification:
         self._waiting: dict[AppendInFlight, asyncio.Task[None]] = {}
 
     def begin(self, append: AppendInFlight, resume: Callable[[AppendInFlight], None]) -> bool:
-        """Whether the request waits; it comes back through `resume` then."""
+        """Whether the request waits; `resume` is called for it then."""
         request = append.request
         operation = request.operation
         verifies = operation.adds or self._config().transaction_partition_verification_enable
@@ -154,7 +154,7 @@ class AppendVerification:
             try:
                 partition = self._replicas.leader_of(*place)
                 if partition.topic in INTERNAL_TOPICS:
-                    continue  # refused where it is staged, and not to come into the transaction
+                    continue  # refused where it is staged, and not to be added to the transaction
                 guard = partition.log.producers.begin_verification(
                     header.producer_id,
                     header.producer_epoch,

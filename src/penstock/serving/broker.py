@@ -44,10 +44,10 @@ from penstock.serving.cluster import ClusterService
 from penstock.serving.groups import GroupService
 from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.log_dirs import LogDirService
-from penstock.serving.look import Looker
 from penstock.serving.offsets import OffsetService
 from penstock.serving.quorum import QuorumService
 from penstock.serving.read import ReadService
+from penstock.serving.read_plan import ReadPlanner
 from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
 from penstock.serving.services import CountError, Services
@@ -140,7 +140,7 @@ class Broker:
         quorum.metadata.on_committed(self.apply)
 
     def _services(self, count_error: CountError) -> Services:
-        """What the doors get to see of all this."""
+        """What the doors may call."""
         node_id, image, replicas = self.node_id, self.metadata, self.replicas
         return Services(
             append=self.appends.append,
@@ -162,8 +162,8 @@ class Broker:
         )
 
     def start_replication(self) -> None:
-        """The metadata has caught up and this broker is registered: open the replicas and copy what
-        they follow.
+        """The metadata has caught up and this broker is registered: open the replicas and start
+        replication.
         """
         quota = ReplicationQuota(
             self.node_id,
@@ -204,13 +204,13 @@ class Broker:
             on_leader,
             lambda: self.config.leader_replication_throttled_rate,
         )
-        looker = Looker(
+        planner = ReadPlanner(
             self.replicas,
             self.config.fetch_max_bytes,
             ReplicaSelector(self.metadata, lambda: self.config.replica_selector_class),
             quota,
         )
-        return ReadService(self.replicas, self.turns, looker, quota, hints)
+        return ReadService(self.replicas, self.turns, planner, quota, hints)
 
     @property
     def config(self) -> BrokerConfig:
@@ -254,7 +254,7 @@ class Broker:
     # -- following the metadata ----------------------------------------------------------------
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The committed image has changed as `delta` says."""
+        """`delta` was applied to the committed image."""
         self.topics.pieces.apply(delta)
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()
@@ -277,8 +277,8 @@ class Broker:
         self.replicas.reconfigure_all()
 
     def end_waiting(self) -> None:
-        """The node stops: long polls are answered with what is there, and who waits for a
-        coordinator is told to look elsewhere.
+        """The node stops: parked fetches are answered with what is there, requests that wait for a
+        coordinator with an error.
         """
         self.groups.end_waiting()
         self.transactions.end_waiting()

@@ -18,7 +18,7 @@ from penstock.serving.leader_hints import LeaderHints
 from penstock.wire.schema import Message
 
 TIMEOUT_MS = 30_000
-"""How long the controller is asked for, where a request has no time-out of its own."""
+"""How long the controller is tried, where a request has no time-out of its own."""
 
 
 class NodeAddress(NamedTuple):
@@ -87,11 +87,11 @@ class ClusterService:
 
     @property
     def is_settled(self) -> bool:
-        """No broker seems to have died just now; otherwise leaders are about to change."""
+        """Whether no broker is suspected to have died: if one is, leaders are about to change."""
         return not self._suspicions
 
     async def settle(self, principal: str) -> None:
-        """Until nothing is in suspense."""
+        """Wait until no broker is suspected."""
         await self._suspicions.settle()
 
     # -- features ------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class ClusterService:
 
     @property
     def is_controller(self) -> bool:
-        """This node is the active controller."""
+        """Whether this node is the active controller."""
         return self._controller.is_active
 
     async def ask(
@@ -128,8 +128,8 @@ class ClusterService:
     ) -> Any:
         """The active controller's response, in the client's version; `ApiError` if it refuses.
 
-        It is asked until the request's own time-out is over, then for NOT_CONTROLLER. Without
-        `forward` this node is the only one that is asked.
+        It is tried until the request's own time-out is over, then the error is NOT_CONTROLLER.
+        Without `forward` only this node is asked.
         """
         timeout_s = getattr(request, "timeout_ms", TIMEOUT_MS) / 1000
         return await self._controller.ask(
@@ -143,7 +143,7 @@ class ClusterService:
         )
 
     async def decide(self, principal: str, request: Message, link: Link) -> Any:
-        """The response to a broker's own request, which came by `link`, of the controller on this
-        node; `ApiError` NOT_CONTROLLER where that is elsewhere.
+        """The response of this node's controller to a broker's own request, received over `link`;
+        `ApiError` NOT_CONTROLLER if the active controller is elsewhere.
         """
         return await self._controller.ask(request, principal=principal, link=link, forward=False)

@@ -1,6 +1,6 @@
-"""Where a partition's new leader is (KIP-951): told together with the errors that mean it has one.
+"""Where a partition's new leader is (KIP-951): sent along with the errors that mean it has one.
 
-So a client moves at once, without asking for metadata first.
+So a client can switch without a Metadata request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LeaderHints:
         self._replicas = replicas
 
     def leader(self, code: int, topic: TopicKey, index: int) -> tuple[int, int] | None:
-        """(leader, leader epoch) of a partition, if `code` says that the client needs to know."""
+        """(leader, leader epoch) of a partition, if `code` means that the client needs it."""
         if code not in _MOVED:
             return None
         try:

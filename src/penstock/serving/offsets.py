@@ -2,8 +2,8 @@
 
 There is no remote tier, so the earliest local offset is the earliest, and there is no tiered
 offset. A new leader that does not know yet how far its predecessor had committed refuses with
-OFFSET_NOT_AVAILABLE where that matters. Records are looked for beside the event loop
-(`log.time_lookup`), which owns everything else.
+OFFSET_NOT_AVAILABLE where that matters. Records are searched in worker threads
+(`log.time_lookup`); everything else is owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.log.manager import LogManager
 from penstock.log.time_lookup import MAX_TIMESTAMP, Allowance, TimestampOffset
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
-from penstock.serving.look import READ_COMMITTED
+from penstock.serving.read_plan import READ_COMMITTED
 
 __all__ = ["MAX_TIMESTAMP", "OffsetLookup", "OffsetService", "TimestampOffset", "asks_for_record"]
 
@@ -21,11 +21,11 @@ LATEST, EARLIEST = -1, -2
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 NOT_FOUND = TimestampOffset(-1, -1, -1)
 FOLLOWER = -1
-"""In the place of an isolation level: sees everything."""
+"""In the place of an isolation level: everything is visible."""
 
 
 def asks_for_record(timestamp: int) -> bool:
-    """Whether it asks for a record, and not for a mark of the log."""
+    """Whether it asks for a record, and not for an offset of the log itself."""
     return timestamp >= 0 or timestamp == MAX_TIMESTAMP
 
 
@@ -40,7 +40,7 @@ class OffsetService:
 
 
 class OffsetLookup:
-    """The questions of one request, which may do only so much on the event loop together."""
+    """The look-ups of one request, which share a limit of work on the event loop."""
 
     def __init__(self, replicas: ReplicaManager, logs: LogManager, isolation: int) -> None:
         self._replicas = replicas
@@ -49,7 +49,7 @@ class OffsetLookup:
         self._allowance = Allowance()
 
     def mark(self, topic: str, index: int, leader_epoch: int, timestamp: int) -> TimestampOffset:
-        """The mark of the log that `timestamp` asks for."""
+        """The offset of the log that the special `timestamp` asks for."""
         try:
             return self._mark(self._leader(topic, index, leader_epoch), timestamp)
         except StorageError as e:
@@ -62,7 +62,7 @@ class OffsetLookup:
         try:
             partition = self._leader(topic, index, leader_epoch)
             found = await self._found(partition, timestamp)
-            # It took its time: somebody else may lead the partition now, or it may be gone.
+            # Meanwhile the partition may have another leader, or be gone.
             if self._leader(topic, index, leader_epoch) is not partition:
                 raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return self._visible(partition, found)
@@ -95,10 +95,10 @@ class OffsetLookup:
         except StorageError:
             if self._replicas.hosted(partition.log.topic_partition) is partition:
                 raise
-            return None  # deleted meanwhile, as the next look at its leader says
+            return None  # deleted meanwhile: the next check of its leader reports it
 
     def _visible(self, partition: Partition, found: TimestampOffset | None) -> TimestampOffset:
-        """What the asker is told of a record that was found."""
+        """The answer for a record that was found."""
         if found is not None and found.offset < self._end(partition):
             return found
         if self._is_uncertain(partition):
@@ -109,7 +109,7 @@ class OffsetLookup:
         return self._isolation != FOLLOWER and partition.offset_not_available
 
     def _end(self, partition: Partition) -> int:
-        """Where what the asker may see ends."""
+        """Where the data that is visible to the client ends."""
         if self._isolation == FOLLOWER:
             return partition.log.log_end_offset
         if self._isolation == READ_COMMITTED:

@@ -31,8 +31,8 @@ class QuorumService:
         return self._driver.handle(request)
 
     def fetch(self, principal: str, request: FetchRequest, done: Done) -> QuorumFetch:
-        """Have `done` called with records of the metadata log, at once or when there is news; with
-        None, if whoever asks has to look elsewhere.
+        """Have `done` called with records of the metadata log, when there are any; with None, if
+        the caller has to ask another node.
         """
         return self._driver.fetches.fetch(request, done)
 

@@ -1,19 +1,19 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, then only what
 changes.
 
-A session remembers the partitions that a client fetches and what the client was last told about
-each, so that an answer carries only partitions with something new. It also keeps which of them are
-worth a look (`dirty`): those that changed since they were last looked at, that the client named
-again, that had more to give than there was room for, or that gave an error. So a request costs by
-what has happened, not by how many partitions its session holds. A session stays registered at its
+A session remembers the partitions that a client fetches and what it was last sent of each, so that
+a response carries only partitions with something new. It also keeps which of them to check
+(`dirty`): those that changed since the last check, that the client named again, that had more data
+than there was room for, or that returned an error. So a request costs by what has changed, not by
+how many partitions its session holds. A session stays registered at its
 partitions from one request to the next; a request without a session has one of its own that ends
 with it.
 
 Sessions live in a cache of `max.incremental.fetch.session.cache.slots`; a full cache gives the
 slot of the session that has been idle longest, provided it has been so for
-`EVICTION_IDLE_MS_MIN`, and otherwise grants none (the client then goes on with full requests).
-A follower always gets one, at the price of the consumer that has been idle longest.
-The caller brings time and chance.
+`EVICTION_IDLE_MS_MIN`, and otherwise grants none (the client then continues with full requests).
+A follower always gets one: the consumer that has been idle longest is evicted.
+Clock and random numbers come from the caller.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ FINAL_EPOCH = -1
 EVICTION_IDLE_MS_MIN = 120_000
 EPOCH_MAX: Final = 2**31 - 1
 CONSUMER = -1
-"""The replica id of who is no replica."""
+"""The replica id of a client that is not a replica."""
 
 PartitionKey: TypeAlias = tuple[TopicKey, int]
 
 
 class Parked(Protocol):
-    """A read that waits for something to happen at the partitions of its session."""
+    """A read that waits for changes of the partitions of its session."""
 
     def moved(self, came: int, why: int) -> None:
-        """At one of them `came` bytes have come in; `why` as partitions tell it."""
+        """One of them has grown by `came` bytes; `why` as in `ReadWaiter.moved`."""
 
     def end_of_wait(self) -> None:
-        """Whatever there is, the read ends now."""
+        """End the read now, with what there is."""
 
 
 class FetchPartition:
-    """What a client wants of one partition, and what it was last told about it."""
+    """What a client wants of one partition, and what it was last sent of it."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -61,9 +61,9 @@ class FetchPartition:
         "max_bytes",
         "partition",
         "seen_bytes",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "session",
-        "told_high_watermark",
-        "told_log_start_offset",
         "topic",
         "touched",
     )
@@ -85,15 +85,15 @@ class FetchPartition:
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset
-        self.told_high_watermark = -1
-        self.told_log_start_offset = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
         self.session: FetchSession | None = None
         self.partition: Partition | None = None
-        """Where it is registered, to be told of changes."""
+        """Where it is registered for changes."""
         self.seen_bytes = 0
-        """`log.bytes_in` when it was last looked at or told of a change."""
+        """`log.bytes_in` at the last check or change."""
         self.touched = False
-        """Whether something has changed since it was last looked at."""
+        """Whether something has changed since the last check."""
 
     def take_request(self, other: FetchPartition) -> None:
         """A later request of the session changes what is wanted."""
@@ -108,7 +108,7 @@ class FetchPartition:
         return self.session is not None and self.session.read_committed
 
     def attach(self, partition: Partition) -> None:
-        """Be told of what happens to `partition` from now on."""
+        """Register for changes of `partition`."""
         if self.partition is not partition:
             self.detach()
             self.partition = partition
@@ -125,10 +125,10 @@ class FetchPartition:
         self.partition = None
 
     def moved(self, bytes_in: int, why: int) -> None:
-        """The partition has changed: it is worth a look, and whoever waits for that is told.
+        """The partition has changed: the next request checks it, and a parked read is woken.
 
-        Where nobody waits, further changes need not be told: so a client that is gone costs its
-        partitions nothing. The next look registers again.
+        If none is parked, the registration ends, so that a client that is gone costs its
+        partitions nothing. The next request registers again.
         """
         session = self.session
         assert session is not None
@@ -141,21 +141,21 @@ class FetchPartition:
             session.parked.moved(came, why)
 
     def has_news(self, data: PartitionData) -> bool:
-        """Whether `data` tells the client something; remembers it as told."""
+        """Whether `data` is new to the client; remembers it as sent."""
         news = (
             bool(data.records)
             or data.error_code != 0
             or data.preferred_read_replica >= 0
             or data.diverging_end_offset >= 0
-            or data.high_watermark != self.told_high_watermark
-            or data.log_start_offset != self.told_log_start_offset
+            or data.high_watermark != self.sent_high_watermark
+            or data.log_start_offset != self.sent_log_start_offset
         )
         if data.error_code:
             # The error is repeated until it is gone, and what follows it is news again.
-            self.told_high_watermark = -1
+            self.sent_high_watermark = -1
         else:
-            self.told_high_watermark = data.high_watermark
-        self.told_log_start_offset = data.log_start_offset
+            self.sent_high_watermark = data.high_watermark
+        self.sent_log_start_offset = data.log_start_offset
         return news
 
 
@@ -172,7 +172,7 @@ class FetchSession:
         "parked",
         "partitions",
         "replica_id",
-        "sight",
+        "visibility",
     )
 
     def __init__(
@@ -185,12 +185,12 @@ class FetchSession:
         self.epoch = INITIAL_EPOCH + 1
         self.partitions: dict[PartitionKey, FetchPartition] = {}
         self.dirty: dict[FetchPartition, None] = {}
-        """The partitions that are worth a look, in the order to serve them."""
+        """The partitions to check, in the order to serve them."""
         self.parked: Parked | None = None
-        """The request of the session that waits for something to happen."""
-        self.sight: tuple[bool, str] = (False, "")
-        """What of a request decides how far its reader sees (whether it reads only what is
-        committed, and its rack); another makes all worth a look.
+        """The request of the session that waits for changes."""
+        self.visibility: tuple[bool, str] = (False, "")
+        """What decides how much of a partition the client sees: whether it reads only what is
+        committed, and its rack.
         """
         self.ahead: Any = None
         """What was read for the next request of a follower that catches up."""
@@ -213,12 +213,12 @@ class FetchSession:
 
     @property
     def read_committed(self) -> bool:
-        return self.sight[0]
+        return self.visibility[0]
 
-    def look_with(self, sight: tuple[bool, str]) -> None:
-        """A request sees as far as `sight` says."""
-        if sight != self.sight:
-            self.sight = sight
+    def set_visibility(self, visibility: tuple[bool, str]) -> None:
+        """Check all partitions again if the visibility has changed."""
+        if visibility != self.visibility:
+            self.visibility = visibility
             self.dirty = dict.fromkeys(self.partitions.values())
 
     def served(self, partition: FetchPartition) -> None:
@@ -227,7 +227,7 @@ class FetchSession:
             self.dirty[partition] = None
 
     def close(self) -> None:
-        """Leave the partitions; nothing is remembered any more."""
+        """End all registrations and forget everything."""
         for partition in self.partitions.values():
             partition.detach()
         self.partitions.clear()
@@ -236,7 +236,7 @@ class FetchSession:
 
 
 class ReadContext(NamedTuple):
-    """What one request amounts to: its session, and how to answer."""
+    """A request's session, and whether its response is incremental."""
 
     session: FetchSession
     incremental: bool
@@ -245,7 +245,7 @@ class ReadContext(NamedTuple):
     def session_id(self) -> int:
         return self.session.id
 
-    def to_look_at(self) -> list[FetchPartition]:
+    def to_check(self) -> list[FetchPartition]:
         """A full request is answered in full, an incremental one with what is new."""
         session = self.session
         return list(session.dirty if self.incremental else session.partitions.values())
@@ -317,7 +317,7 @@ class FetchSessionCache:
             self._followers[session.replica_id] = session
 
     def _evict(self, newcomer: FetchSession) -> bool:
-        """Make room for `newcomer`, if somebody has to give way to it."""
+        """Make room for `newcomer` by evicting another session, if that may be."""
         consumers = (s for s in self._sessions.values() if s.replica_id == CONSUMER)
         oldest = next(consumers, None)
         if oldest is None:

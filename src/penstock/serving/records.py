@@ -1,4 +1,4 @@
-"""The records of partitions that this node leads: deleted from the front, and asked about.
+"""The records of partitions that this node leads: deletion from the front, and queries.
 
 Owned by the event loop's thread.
 """
@@ -44,7 +44,7 @@ class RecordService:
         self, principal: str, topic: str, index: int, leader_epoch: int, epoch: int
     ) -> tuple[int, int]:
         """(epoch, end offset) of the latest epoch up to `epoch`; `leader_epoch` is the one that
-        the asker knows, -1 for none.
+        the client knows, -1 for none.
         """
         partition = self._replicas.leader_of(topic, index)
         partition.check_leader_epoch(leader_epoch)
@@ -68,7 +68,7 @@ class RecordService:
 
 
 def _move_log_start(partition: Partition, offset: int) -> int:
-    """Move the leader's, and say where to."""
+    """Move the log start of the leader; where it is now."""
     policy = partition.log.config.cleanup_policy
     if policy and "delete" not in policy:
         raise ApiError(ErrorCode.POLICY_VIOLATION)

@@ -1,13 +1,13 @@
 """What a door may call, in one page.
 
-A door is whatever takes requests from outside: Kafka's protocol (`api/`) is the first of several.
-It decodes a request, calls one of these services, and encodes what comes back. Requests and results
-are plain values, of the messages in `wire.messages` where those are plain already: no frame, codec,
-exchange or connection gets in here, and no partition or log gets out.
+A door takes requests from outside: Kafka's protocol (`api/`) is the first of several. It decodes a
+request, calls one of these services, and encodes the result. Requests and results are plain values,
+of the messages in `wire.messages` where those are plain already: no frame, codec, exchange or
+connection is passed in, and no partition or log is given out.
 
-Every call says for whom it is made, with the principal as its first argument or in its request:
-rights, quotas and audit are judged below this line, for all doors alike. What must not happen is
-answered with an `ApiError`. Owned by the event loop's thread.
+Every call names its principal, as its first argument or in its request: rights, quotas and audit
+are handled below this line, for all doors alike. A refusal is an `ApiError`. Owned by the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Services:
     append: Callable[[AppendRequest, Callable[[AppendResult], None]], None]
     """Publish records; see `serving.append`."""
     read: Callable[[ReadRequest, Callable[[ReadResult], None]], ReadInFlight | None]
-    """Read records, waiting for them if need be; see `serving.read`."""
+    """Read records, waiting for them if necessary; see `serving.read`."""
     sessions: FetchSessionCache
-    """What readers have asked for before, so that they need not say it again."""
+    """Incremental fetch sessions; see `serving.read_session`."""
     topics: TopicService
     """Find topics, and create those that are missing."""
     records: RecordService
-    """Ask about the records of partitions that this node leads, and delete them."""
+    """Query and delete the records of partitions that this node leads."""
     offsets: OffsetService
     """Where partitions begin and end, and what they held at a time."""
     log_dirs: LogDirService
@@ -56,7 +56,7 @@ class Services:
     settings: SettingService
     """Settings of topics, brokers and groups."""
     cluster: ClusterService
-    """Brokers, features, and whatever the active controller decides."""
+    """Brokers, features, and requests to the active controller."""
     quorum: QuorumService
     """What the nodes of the metadata quorum ask of each other."""
     count_error: CountError

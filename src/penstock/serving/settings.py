@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and groups, as they are in force and where each comes from.
+"""Settings of topics, brokers and groups: the values in force, and where each comes from.
 
 They are changed by the active controller. Owned by the event loop's thread.
 """

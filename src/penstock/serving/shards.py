@@ -25,13 +25,13 @@ class ShardService:
         client_id: str,
         client_host: str,
     ) -> Message | Awaitable[Message]:
-        """Hand a request about one key to its shard: the answer, or a promise of it."""
+        """Pass a request about one key to its shard: the answer, or a future of it."""
         return self._coordinator.submit(key, request, version, client_id, client_host)
 
     def everywhere(
         self, principal: str, request: Message, version: int, client_id: str, client_host: str
     ) -> list[Message | Awaitable[Message]]:
-        """Hand a request about all keys to every shard of this node."""
+        """Pass a request about all keys to every shard of this node."""
         return self._coordinator.everywhere(request, version, client_id, client_host)
 
     async def coordinator_of(self, principal: str, key: str) -> int:

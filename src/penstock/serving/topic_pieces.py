@@ -5,12 +5,11 @@ of them. To encode a topic takes some microseconds for each of its partitions; t
 takes next to nothing. What is said of all topics together is kept as well (`AllTopics`), joined: to
 go through a thousand topics takes a millisecond, to copy their bytes a tenth of it.
 
-Invariant: a piece says what the served image says. Who changes the image says so (`apply`): what
-was changed goes, and all of it when brokers have come or gone, as pieces tell which replicas are
-offline. Limits: `PIECES_BYTES_MAX`, of which those go first that nobody has asked for the longest,
-and `ALL_TOPICS_FORMS_MAX`. Wide answers are made one after the other (`turn`), so that all who ask
-for them at once hold nobody else up for longer than one of them does. Owned by the event loop's
-thread.
+Invariant: a piece agrees with the served image. Each change of the image is passed to `apply`: it
+drops what has changed, and everything when brokers have come or gone, since pieces list which
+replicas are offline. Limits: `PIECES_BYTES_MAX` (the least recently used go first) and
+`ALL_TOPICS_FORMS_MAX`. Wide answers are made one after the other (`turn`), so that many requests
+for them delay others no longer than one does. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ class TopicPieces:
         self._topics: OrderedDict[Uuid, dict[Form, tuple[Any, int]]] = OrderedDict()
         self._all: OrderedDict[Form, AllTopics] = OrderedDict()
         self._names: list[str] | None = None
-        """Of all topics, sorted, once somebody has asked for them."""
+        """Of all topics, sorted, once they have been asked for."""
         self.turn = asyncio.Lock()
-        """Held by who makes a wide answer."""
+        """Held while a wide answer is made."""
 
     def __len__(self) -> int:
         return sum(map(len, self._topics.values()))
@@ -132,7 +131,7 @@ class TopicPieces:
                 names.insert(at, topic.name)
 
     def apply(self, delta: MetadataDelta) -> None:
-        """The image has changed as `delta` says."""
+        """`delta` was applied to the image."""
         self._sort_in(delta)
         if delta.changed_brokers:
             self._topics.clear()

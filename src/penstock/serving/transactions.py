@@ -39,7 +39,7 @@ class TransactionService(ShardService):
         client_id: str,
         client_host: str,
     ) -> Message | Awaitable[Message]:
-        """Like `submit`; a request that comes while the last transaction is being ended waits for
+        """Like `submit`; a request that arrives while the last transaction is being ended waits for
         that a moment.
         """
         return self._transactions.submit_patiently(key, request, version, client_id, client_host)
@@ -49,7 +49,7 @@ class TransactionService(ShardService):
         return await self._producer_ids.next()
 
     async def prepare_producer_ids(self, principal: str, timeout_s: float) -> None:
-        """See to it that there is an id at hand, as far as that is possible in the time."""
+        """Fetch producer ids if there are none; wait for them at most the given time."""
         await self._producer_ids.prepare(timeout_s)
 
     def write_markers(

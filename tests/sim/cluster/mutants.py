@@ -55,13 +55,13 @@ def truncation_by_watermark() -> None:
     """A follower cuts its log at its own high watermark, not where the epochs part."""
     from penstock.partitions.partition import Partition
 
-    begin = Partition._begin_following
+    begin = Partition.begin_following
 
-    def begin_following(self: Any) -> None:
-        begin(self)
+    def begin_following(self: Any, follower: Any) -> None:
+        begin(self, follower)
         self.log.truncate_to(self.high_watermark)
 
-    Partition._begin_following = begin_following  # type: ignore[method-assign]
+    Partition.begin_following = begin_following  # type: ignore[method-assign]
 
 
 def votes_not_synced() -> None:

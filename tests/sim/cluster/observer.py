@@ -18,7 +18,8 @@ from zlib import crc32
 
 from penstock.metadata.records import MetadataRecord
 from penstock.metadata.snapshot import snapshot_records
-from penstock.partitions.partition import Partition, Role
+from penstock.partitions.leadership import Role
+from penstock.partitions.partition import Partition
 from penstock.wire.records import parse_header, read_records
 
 from .checks import holds

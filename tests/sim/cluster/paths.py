@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 FROM_LOG_LINES = {
-    "is cut back to offset": "follower truncated",
+    "is truncated to offset": "follower truncated",
     "begins anew at offset": "follower began anew",
     "compacted %s up to offset": "compaction done",
     "in-sync replicas of %s are to change": "in-sync replicas changed",

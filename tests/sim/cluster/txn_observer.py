@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from penstock.metadata.names import TRANSACTIONS_TOPIC
-from penstock.partitions.partition import Role
+from penstock.partitions.leadership import Role
 
 from .checks import holds
 from .cluster import World

@@ -247,7 +247,7 @@ def test_a_new_leadership_has_other_guards(tmp_path: Path, version: int) -> None
             assert partition.log.producers.guards
             registration = partition.registration
             newer = registration._replace(leader_epoch=registration.leader_epoch + 1)
-            assert partition.follow(newer)
+            assert partition.leadership.follow(newer)
             assert not partition.log.producers.guards
             gate.open.set()
             answer = one(await sender.peer.receive())

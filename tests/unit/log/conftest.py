@@ -20,6 +20,7 @@ from penstock.log.files import remove_paths
 from penstock.log.log import AppendInfo, Batch, Log
 from penstock.log.log_loader import load_log
 from penstock.log.producer_state import AppendOrigin
+from penstock.log.retention import due_deletions
 from penstock.wire.records import (
     EndTxnMarker,
     Record,
@@ -140,7 +141,7 @@ class LogBox:
             offset = end
 
     def remove_deleted(self, now_ms: int) -> None:
-        remove_paths(self.log.due_deletions(now_ms))
+        remove_paths(due_deletions(self.log, now_ms))
 
     def names(self, suffix: str) -> list[str]:
         return sorted(n for n in os.listdir(self.dir) if n.endswith(suffix))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from penstock.base.errors import ApiError, ErrorCode, StorageError
 from penstock.log.background_write import BackgroundWrite
+from penstock.log.flush import flush
 from penstock.log.limits import BACKGROUND_WRITE_BYTES_MIN, WRITE_RETRY_PAUSE_MS
-from penstock.log.log import Batch
+from penstock.log.log import Batch, Log
 from penstock.wire.records import Record, build_batch, parse_header
 from unit.log.conftest import LogBox
 
@@ -112,10 +113,10 @@ def test_what_is_small_or_has_no_room_is_not_begun(new_box: Any) -> None:
 
 
 def test_a_log_is_changed_otherwise_when_the_write_has_ended(box: Any) -> None:
-    for number, change in enumerate((box.log.roll, box.log.flush), 1):
+    for number, change in enumerate((Log.roll, flush), 1):
         write = begin(box)
         run_in_thread(write)
-        change()
+        change(box.log)
         assert write.ended
         assert box.log.log_end_offset == number
     box.log.truncate_to(0)

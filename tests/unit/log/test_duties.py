@@ -16,6 +16,7 @@ from penstock.log import limits
 from penstock.log.checkpoints import read_checkpoint
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
+from penstock.log.flush import flush
 from penstock.log.log import Batch, Log
 from penstock.log.manager import LogManager
 from penstock.wire.records import Record, build_batch, parse_header
@@ -70,7 +71,7 @@ def test_a_log_is_looked_at_again_when_it_was_written_to(duties: Duties) -> None
     duties.log(messages=2)
     assert duties.manager.flush_due(0) == [log], "a segment was closed"
     assert duties.manager.flush_due(0) == [log], "until it is flushed"
-    log.flush()
+    flush(log)
     assert duties.manager.flush_due(0) == []
 
 
@@ -99,7 +100,7 @@ def test_a_deleted_log_is_not_flushed(duties: Duties) -> None:
 def test_offsets_that_moved_are_written_down_at_the_next_checkpoint(duties: Duties) -> None:
     one, two = duties.log(0, 3), duties.log(1, 3)
     duties.manager.checkpoint()
-    one.flush()
+    flush(one)
     two.delete_records(2)
     duties.manager.checkpoint()
     assert duties.stored("recovery-point-offset-checkpoint") == {tp(0): 3, tp(1): 0}
@@ -112,7 +113,7 @@ def test_offsets_that_moved_are_written_down_at_the_next_checkpoint(duties: Duti
 
 
 def test_a_checkpoint_that_was_never_written_is_written_at_the_stop(duties: Duties) -> None:
-    duties.log(messages=3).flush()
+    flush(duties.log(messages=3))
     duties.manager.checkpoint()
     duties.log().delete_records(2)
     duties.manager.checkpoint_task()  # whoever was to write it has been cancelled
@@ -169,9 +170,9 @@ def test_retention_after_an_unclean_stop_does_not_wait_for_the_disk(duties: Duti
 
 def test_a_checkpoint_that_was_begun_earlier_does_not_replace_a_later_one(duties: Duties) -> None:
     log = duties.log(messages=1)
-    log.flush()
+    flush(log)
     early = duties.manager.checkpoint_task()
-    duties.log(messages=1).flush()
+    flush(duties.log(messages=1))
     duties.manager.checkpoint()
     early()
     assert duties.stored("recovery-point-offset-checkpoint") == {tp(0): 2}

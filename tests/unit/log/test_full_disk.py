@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import StorageError
+from penstock.log.flush import flush
 from penstock.log.limits import WRITE_RETRY_PAUSE_MS
 from penstock.log.log import Batch
 from penstock.wire.records import Record, build_batch, parse_header
@@ -171,12 +172,12 @@ def test_epochs_that_cannot_be_written_are_tried_again(box: Any) -> None:
     obstacle = box.dir / "leader-epoch-checkpoint.flushed.tmp.tmp"
     obstacle.mkdir()
     with pytest.raises(StorageError):
-        box.log.flush()
+        flush(box.log)
     assert box.log.recovery_point == 0
     obstacle.rmdir()
     box.clock.ms += WRITE_RETRY_PAUSE_MS
     box.append(epoch=1)
-    box.log.flush()
+    flush(box.log)
     assert (box.log.recovery_point, box.log.failure) == (3, None)
     assert (box.dir / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 1\n"
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import StorageError
+from penstock.log.flush import flush
 from penstock.log.limits import INDEX_FLUSH_BATCHES, WRITE_RETRY_PAUSE_MS
 
 STEPS = st.lists(
@@ -62,9 +63,9 @@ def refuse(box: Any, producer: Producer, room: int) -> None:
     box.clock.ms += WRITE_RETRY_PAUSE_MS
 
 
-def flush(box: Any) -> None:
+def flush_with_indexes(box: Any) -> None:
     box.log.batches_unindexed = INDEX_FLUSH_BATCHES
-    box.log.flush()
+    flush(box.log)
 
 
 def run(box: Any, steps: list[tuple[str, int, int]]) -> None:
@@ -79,7 +80,7 @@ def run(box: Any, steps: list[tuple[str, int, int]]) -> None:
             refuse(box, producer, number)
         else:
             {"stop": box.reopen_clean, "crash": box.crash, "roll": box.log.roll}.get(
-                what, lambda: flush(box)
+                what, lambda: flush_with_indexes(box)
             )()
     written = sorted((o, c) for p in producers for _, c, o in p.sent)
     end = 0

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, InvariantBroken, StorageError
-from penstock.log.log import Batch
+from penstock.log.closing import close_begin
+from penstock.log.flush import flush, flush_begin, flush_done, flush_is_due
+from penstock.log.log import Batch, Log
+from penstock.log.retention import delete_old_segments
 from penstock.log.time_lookup import MAX_TIMESTAMP
 from penstock.wire.records import Compression, Record, build_batch, check_batches, parse_header
 from support.lookups import looked_up
@@ -59,9 +62,9 @@ def test_nothing_staged_is_visible_before_it_is_written(box: Any) -> None:
 
 
 def test_what_is_staged_is_written_before_the_log_is_changed_otherwise(box: Any) -> None:
-    for number, change in enumerate((box.log.flush, box.log.roll)):
+    for number, change in enumerate((flush, Log.roll)):
         box.log.stage([batch_of(b"%d" % number)], 0, 1)
-        change()
+        change(box.log)
         assert box.log.log_end_offset == number + 1
     assert box.values() == {0: b"0", 1: b"1"}
 
@@ -69,15 +72,15 @@ def test_what_is_staged_is_written_before_the_log_is_changed_otherwise(box: Any)
 def test_the_owner_writes_what_is_staged(box: Any) -> None:
     written = []
     box.log.before_change = lambda: written.append(box.log.write_staged())
-    box.log.flush()
+    flush(box.log)
     assert not written
     box.log.stage([batch_of(b"a")], 0, 1)
-    box.log.flush()
+    flush(box.log)
     assert len(written) == 1
     box.log.before_change = lambda: None
     box.log.stage([batch_of(b"b")], 0, 1)
     with pytest.raises(InvariantBroken, match="stays staged"):
-        box.log.flush()
+        flush(box.log)
 
 
 def test_a_log_that_was_abandoned_writes_nothing_more(box: Any) -> None:
@@ -87,7 +90,7 @@ def test_a_log_that_was_abandoned_writes_nothing_more(box: Any) -> None:
     with pytest.raises(StorageError, match="refuses writes"):
         box.log.stage([batch_of(b"c")], 0, 1)
     with pytest.raises(StorageError, match="was abandoned"):
-        box.log.close_begin()
+        close_begin(box.log)
     assert box.log.log_end_offset == 1
 
 
@@ -239,7 +242,7 @@ def test_deleted_records_are_gone_and_stay_gone(new_box: Any) -> None:
         box.log.read(2, 1, up_to_offset=6)
     with pytest.raises(ApiError):
         box.log.delete_records(7)
-    box.log.delete_old_segments(box.clock.ms)
+    delete_old_segments(box.log, box.clock.ms)
     assert box.log.segments[0].base_offset <= 3 < box.log.segments[1].base_offset
     assert box.names(".log.deleted")
     box.remove_deleted(box.clock.ms + 9)
@@ -255,9 +258,9 @@ def test_retention_by_time_takes_whole_segments_and_even_the_active_one(new_box:
     box = new_box(segment_bytes=150, retention_ms=1_000)
     for i in range(6):
         box.append(timestamp=i * 500)
-    assert box.log.delete_old_segments(1_600) == 1
+    assert delete_old_segments(box.log, 1_600) == 1
     assert box.log.log_start_offset == box.log.segments[0].base_offset == 2
-    assert box.log.delete_old_segments(10_000) == 2
+    assert delete_old_segments(box.log, 10_000) == 2
     assert (box.log.log_start_offset, box.log.log_end_offset) == (6, 6)
     box.reopen_clean()
     assert box.log.log_end_offset == 6
@@ -268,7 +271,7 @@ def test_retention_by_size_keeps_at_least_what_is_asked_for(new_box: Any) -> Non
     box = new_box(segment_bytes=150, retention_bytes=200, retention_ms=-1)
     for _ in range(10):
         box.append()
-    box.log.delete_old_segments(1)
+    delete_old_segments(box.log, 1)
     assert 200 <= box.log.size_bytes < 200 + 150
 
 
@@ -277,10 +280,10 @@ def test_retention_spares_what_is_not_committed_and_what_is_only_compacted(new_b
     for _ in range(6):
         box.append()
     box.log.update_high_watermark(3)
-    assert box.log.delete_old_segments(1) == 1
+    assert delete_old_segments(box.log, 1) == 1
     box.log.config = replace(box.config, cleanup_policy=frozenset({"compact"}))
     box.log.update_high_watermark(6)
-    assert box.log.delete_old_segments(1) == 0
+    assert delete_old_segments(box.log, 1) == 0
 
 
 def test_a_slice_survives_the_deletion_of_its_segment(new_box: Any) -> None:
@@ -288,7 +291,7 @@ def test_a_slice_survives_the_deletion_of_its_segment(new_box: Any) -> None:
     box.append(b"still here")
     box.append(b"what was written last is read from memory")
     piece = box.log.read(0, 1 << 20, up_to_offset=1)
-    box.log.delete_old_segments(0)
+    delete_old_segments(box.log, 0)
     assert len(piece.read()) > 0
     box.remove_deleted(5)
     with pytest.raises(StorageError):
@@ -300,7 +303,7 @@ def test_truncation_to_every_offset(new_box: Any) -> None:
         box = new_box(segment_bytes=400, index_interval_bytes=50)
         for i in range(10):
             box.append(b"%d" % i, b"b", b"c", epoch=i // 4)
-        box.log.flush()
+        flush(box.log)
         before = box.values()
         box.log.truncate_to(target)
         end = target // 3 * 3
@@ -330,32 +333,32 @@ def test_flush_moves_the_recovery_point_to_what_was_there_when_it_began(new_box:
     box = new_box(segment_bytes=150)
     for _ in range(5):
         box.append()
-    task = box.log.flush_begin()
+    task = flush_begin(box.log)
     box.append()
     thread = threading.Thread(target=task.run)
     thread.start()
     thread.join()
     assert box.log.recovery_point == 0
-    box.log.flush_done(task)
+    flush_done(box.log, task)
     assert (box.log.recovery_point, box.log.unflushed_messages) == (5, 1)
     assert all(s.file.pins == 0 for s in box.log.segments)
 
 
 def test_when_a_flush_is_due(new_box: Any) -> None:
     box = new_box(flush_messages=3, flush_ms=1_000, segment_bytes=1_000)
-    assert not box.log.flush_is_due(box.clock.ms + 2_000)
+    assert not flush_is_due(box.log, box.clock.ms + 2_000)
     box.append()
-    assert not box.log.flush_is_due(box.clock.ms)
-    assert box.log.flush_is_due(box.clock.ms + 1_000)
+    assert not flush_is_due(box.log, box.clock.ms)
+    assert flush_is_due(box.log, box.clock.ms + 1_000)
     box.append(b"1", b"2")
-    assert box.log.flush_is_due(box.clock.ms)
-    box.log.flush()
-    assert not box.log.flush_is_due(box.clock.ms)
+    assert flush_is_due(box.log, box.clock.ms)
+    flush(box.log)
+    assert not flush_is_due(box.log, box.clock.ms)
     box.append()
-    assert not box.log.flush_is_due(box.clock.ms)
+    assert not flush_is_due(box.log, box.clock.ms)
     box.append(b"x" * 900)
     assert box.log.rolled_unflushed
-    assert box.log.flush_is_due(box.clock.ms)
+    assert flush_is_due(box.log, box.clock.ms)
 
 
 def test_leader_epochs_survive(box: Any) -> None:

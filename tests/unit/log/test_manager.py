@@ -17,6 +17,7 @@ from penstock.config.log_config import LogConfig
 from penstock.log.checkpoints import read_checkpoint
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import FileCache, remove_paths
+from penstock.log.flush import flush
 from penstock.log.log import Batch, Log
 from penstock.log.manager import LogManager, parse_log_dir
 from penstock.wire.records import Record, build_batch, parse_header
@@ -111,7 +112,7 @@ def test_recovery_points_and_log_starts_are_kept_also_of_logs_not_opened(home: H
     for i in range(3):
         log = manager.get_or_create(tp(i), TOPIC_ID)
         home.append(log, 4)
-        log.flush()
+        flush(log)
     log.delete_records(2)
     manager.close()
     manager = home.start()

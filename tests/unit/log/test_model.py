@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.log.flush import flush
 from penstock.log.log import Batch
+from penstock.log.retention import delete_old_segments
 from penstock.wire.records import Record, build_batch, parse_header
 from support.lookups import looked_up
 
@@ -80,7 +82,7 @@ def log_machine(make: Any) -> type[RuleBasedStateMachine]:
 
         @rule()
         def flush(self) -> None:
-            self.box.log.flush()
+            flush(self.box.log)
             self.flushed = self.end
 
         @rule()
@@ -132,7 +134,7 @@ def log_machine(make: Any) -> type[RuleBasedStateMachine]:
             target = int(self.start + (self.end - self.start) * fraction)
             self.box.log.delete_records(target)
             self.start = target
-            self.box.log.delete_old_segments(1)
+            delete_old_segments(self.box.log, 1)
             self.box.remove_deleted(self.box.clock.ms)
 
         @invariant()

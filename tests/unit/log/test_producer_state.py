@@ -19,6 +19,7 @@ from penstock.log.producer_snapshot import (
     write_snapshot,
 )
 from penstock.log.producer_state import AppendOrigin
+from penstock.log.retention import delete_old_segments
 from penstock.wire.records import Record, build_batch, parse_header
 
 SEQUENCE_MAX = 2**31 - 1
@@ -297,7 +298,7 @@ def test_snapshots_go_with_their_segments(new_box: Any) -> None:
         box.send(7, i)
     assert len(box.log.segments) > 2
     assert len(box.names(".snapshot")) == len(box.log.segments) - 1
-    box.log.delete_old_segments(box.clock.ms)
+    delete_old_segments(box.log, box.clock.ms)
     box.remove_deleted(box.clock.ms)
     assert [s.base_offset for s in box.log.segments] == [6]
     assert box.names(".snapshot") == [f"{6:020d}.snapshot"]

@@ -10,7 +10,9 @@ import pytest
 
 from penstock.base.errors import CorruptRecord, StorageError
 from penstock.log.closing import close_logs
+from penstock.log.flush import flush, flush_is_due
 from penstock.log.limits import INDEX_FLUSH_BATCHES, UNFLUSHED_BATCHES_MAX
+from penstock.log.retention import delete_old_segments
 from penstock.log.time_lookup import MAX_TIMESTAMP
 from support.lookups import looked_up
 
@@ -146,7 +148,7 @@ def test_epochs_that_no_flush_has_written_are_found_again(new_box: Any) -> None:
     box = new_box()
     box.append(b"a", epoch=0)
     box.append(b"b", epoch=2)
-    box.log.flush()
+    flush(box.log)
     box.append(b"c", epoch=3)
     box.append(b"d", epoch=5)
     before = box.log.epochs.entries
@@ -156,7 +158,7 @@ def test_epochs_that_no_flush_has_written_are_found_again(new_box: Any) -> None:
     assert [tuple(entry) for entry in before] == [(0, 0), (2, 1), (3, 2), (5, 3)]
 
 
-def test_only_what_lies_above_the_recovery_point_is_scanned(new_box: Any) -> None:
+def test_only_what_lies_above_the_recovery_point_is_scanned(new_box: Any, caplog: Any) -> None:
     box = filled(new_box, 9, segment_bytes=350)
     point = box.log.segments[1].base_offset
     damaged = box.path(0, ".log")
@@ -169,14 +171,16 @@ def test_only_what_lies_above_the_recovery_point_is_scanned(new_box: Any) -> Non
     # The damage lies below the recovery point: it is kept, and refused when it is read.
     with pytest.raises(CorruptRecord, match=r"00000000000000000000.log at position 0"):
         box.values(0)
-    assert box.log.corrupt_reads == 1
+    with pytest.raises(CorruptRecord):
+        box.values(0)
+    assert caplog.text.count("holds damaged data, which is not served") == 1
     assert sorted(box.values(point)) == list(range(point, 18))
     assert box.append().first_offset == 18
 
 
 def test_flushed_data_is_never_cut(new_box: Any) -> None:
     box = filled(new_box, 5)
-    box.log.flush()
+    flush(box.log)
     path = box.path(0, ".log")
     data = bytearray(path.read_bytes())
     size = len(data) // 5
@@ -195,7 +199,7 @@ def test_flushed_data_is_never_cut(new_box: Any) -> None:
 
 def test_flushed_data_that_cannot_be_found_stops_writes_but_not_reads(new_box: Any) -> None:
     box = filled(new_box, 5)
-    box.log.flush()
+    flush(box.log)
     path = box.path(0, ".log")
     data = bytearray(path.read_bytes())
     size = len(data) // 5
@@ -258,7 +262,7 @@ def test_damaged_time_indexes_do_not_delete_data(new_box: Any) -> None:
     for path in box.dir.glob("*.timeindex"):
         path.write_bytes((5).to_bytes(8, "big") + bytes(4))
     box.log = box.load(clean=True, recovery_point=10)
-    assert box.log.delete_old_segments(100_500) == 0
+    assert delete_old_segments(box.log, 100_500) == 0
     assert len(box.values()) == 10
 
 
@@ -303,7 +307,7 @@ def test_the_check_begins_in_the_middle_of_a_segment(new_box: Any, caplog: Any) 
         box.send(7, i)
     flushed = box.log.size_bytes
     box.log.batches_unindexed = INDEX_FLUSH_BATCHES
-    box.log.flush()
+    flush(box.log)
     assert box.path(0, ".index").stat().st_size > 0
     assert box.names(".snapshot") == [f"{50:020d}.snapshot"]
     for i in range(50, 60):
@@ -318,22 +322,22 @@ def test_the_check_begins_in_the_middle_of_a_segment(new_box: Any, caplog: Any) 
     assert box.send(7, 60).first_offset == 60
     # A later one replaces it: only the newest snapshot inside a segment is of use.
     box.log.batches_unindexed = INDEX_FLUSH_BATCHES
-    box.log.flush()
+    flush(box.log)
     assert box.names(".snapshot") == [f"{61:020d}.snapshot"]
 
 
 def test_many_unflushed_batches_ask_for_a_flush(new_box: Any) -> None:
     box = filled(new_box, 1)
-    assert not box.log.flush_is_due(box.clock.ms)
+    assert not flush_is_due(box.log, box.clock.ms)
     box.log.batches_unindexed = UNFLUSHED_BATCHES_MAX
-    assert box.log.flush_is_due(box.clock.ms)
-    box.log.flush()
-    assert not box.log.flush_is_due(box.clock.ms)
+    assert flush_is_due(box.log, box.clock.ms)
+    flush(box.log)
+    assert not flush_is_due(box.log, box.clock.ms)
 
 
 def test_a_recovery_point_that_the_indexes_do_not_reach_costs_only_time(new_box: Any) -> None:
     box = filled(new_box, 30, index_interval_bytes=50)
-    box.log.flush()
+    flush(box.log)
     before = box.values()
     box.path(0, ".index").write_bytes(os.urandom(80))
     box.crash()
@@ -356,11 +360,11 @@ def test_a_flush_makes_aborted_transactions_durable(
     box = new_box()
     box.send(7, 0, transactional=True)
     box.end_txn(7, commit=False)
-    box.log.flush()
+    flush(box.log)
     assert f"{0:020}.txnindex" in synced
     synced.clear()
     box.append()
-    box.log.flush()
+    flush(box.log)
     assert f"{0:020}.txnindex" not in synced
 
 
@@ -369,7 +373,7 @@ def test_half_a_batch_behind_the_recovery_point_does_not_keep_the_producers_from
 ) -> None:
     box = new_box(index_interval_bytes=0)
     box.append(b"kept")
-    box.log.flush()
+    flush(box.log)
     box.append(b"torn")
     os.truncate(box.path(0, ".log"), box.path(0, ".log").stat().st_size - 1)
     log = box.crash()

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.base.errors import StorageError
 from penstock.log import replacement
+from penstock.log.flush import flush
 from penstock.wire.records import Record, build_batch
 from support.swaps import swap_in
 
@@ -89,7 +90,7 @@ def test_swap_files_beside_unfinished_ones_are_undone(new_box: Any) -> None:
     assert box.values() == ORIGINAL
 
 
-STEPS = ("prepare", "take_up", "sync", "settle", "sync", "end")
+STEPS = ("prepare", "install", "sync", "settle", "sync", "end")
 
 
 def begun(new_box: Any, steps: int) -> tuple[Any, Any]:
@@ -125,7 +126,7 @@ def test_what_is_cut_off_meanwhile_stays_cut_off(new_box: Any, steps: int) -> No
     assert box.values() == expected
     if steps <= 1:
         swap.prepare()
-        assert not swap.take_up()
+        assert not swap.install()
     else:
         for step in STEPS[steps:]:
             getattr(swap, step)()
@@ -143,7 +144,7 @@ def test_a_partition_that_is_deleted_meanwhile_is_left_alone(new_box: Any, steps
     names = sorted(os.listdir(gone))
     for step in STEPS[steps:]:
         assert not getattr(swap, step)()
-        if step == "take_up":
+        if step == "install":
             break
     assert sorted(os.listdir(gone)) == names
     assert box.log.failure is None
@@ -152,7 +153,7 @@ def test_a_partition_that_is_deleted_meanwhile_is_left_alone(new_box: Any, steps
 def test_a_log_that_is_abandoned_meanwhile_keeps_its_files(new_box: Any) -> None:
     box, swap = begun(new_box, 1)
     box.log.abandon("an invariant is broken")
-    assert not swap.take_up()
+    assert not swap.install()
     box.crash()
     assert box.values() == ORIGINAL
 
@@ -171,7 +172,7 @@ def test_a_copy_that_cannot_be_synced_is_not_swapped_in(
     monkeypatch.setattr(replacement, "fsync_path", refuse(lambda path: True))
     box, swap = begun(new_box, 1)
     with pytest.raises(StorageError, match="the disk fails"):
-        swap.take_up()
+        swap.install()
     assert (box.values(), box.log.failure, box.log.swap) == (ORIGINAL, None, None)
     box.crash()
     assert box.values() == ORIGINAL
@@ -184,7 +185,7 @@ def test_names_that_cannot_be_synced_before_the_swap_leave_the_log_as_it_was(
         patched.setattr(replacement, "fsync_dir", refuse(lambda path: True))
         box, swap = begun(new_box, 1)
         with pytest.raises(StorageError, match="the disk fails"):
-            swap.take_up()
+            swap.install()
     assert (box.values(), box.log.failure) == (ORIGINAL, None)
     box.crash()
     assert box.values() == ORIGINAL
@@ -252,10 +253,10 @@ def test_a_flush_after_a_cut_makes_the_names_durable(
     new_box: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box = two_segments(new_box)
-    box.log.flush()
+    flush(box.log)
     box.log.truncate_to(4)
     box.append(b"other")
     synced: list[str] = []
     monkeypatch.setattr("penstock.log.flush.fsync_dir", synced.append)
-    box.log.flush()
+    flush(box.log)
     assert str(box.dir) in synced

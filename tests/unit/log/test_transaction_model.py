@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from penstock.log.flush import flush
+
 PRODUCERS = st.integers(1, 3)
 
 
@@ -121,7 +123,7 @@ def transactions_machine(make: Any) -> type[RuleBasedStateMachine]:
 
         @rule()
         def flush(self) -> None:
-            self.box.log.flush()
+            flush(self.box.log)
 
         @rule(how=st.sampled_from(["crash", "crash from 0", "stop"]))
         def restart(self, how: str) -> None:

@@ -245,7 +245,7 @@ def test_what_an_acknowledgement_lets_in_is_written_before_a_leader_epoch_ends(
             first = Pipelined()
             it.stage_for(first)
             registration = it.partition.registration
-            it.partition.follow(registration._replace(leader=OTHER, leader_epoch=1))
+            it.partition.leadership.follow(registration._replace(leader=OTHER, leader_epoch=1))
             assert first.told == ["appended"]
             assert [waiter.told for waiter in behind] == [["appended"]] * 3
             assert not it.partition.log.has_staged

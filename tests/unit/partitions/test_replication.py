@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.log.checkpoints import read_checkpoint
+from penstock.log.retention import delete_old_segments
 from penstock.partitions.high_watermarks import REPLICATION_OFFSET_CHECKPOINT
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -338,7 +339,7 @@ def test_a_follower_that_was_away_too_long_begins_anew(tmp_path: Path) -> None:
             leader.log.roll()
             await write(peer, topic, 2)
             leader.log.delete_records(9)
-            leader.log.delete_old_segments(0)
+            delete_old_segments(leader.log, 0)
             await stage.enter(2)
             await until(lambda: stage.isr() == (1, 2))
             await all_have(stage, 11)

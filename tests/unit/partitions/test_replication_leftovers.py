@@ -167,7 +167,7 @@ def test_what_is_committed_again_after_a_cut_is_told_to_readers_of_committed_dat
             follower.replicate(None, step)
             follower.truncate_to(1)
             session = FetchSession(1, by_topic_id=True)
-            session.look_with((True, ""))
+            session.set_visibility((True, ""))
             reader = FetchPartition(topic.id, 0, 1, 1_000, -1)
             session.update([reader], [])
             session.dirty.clear()

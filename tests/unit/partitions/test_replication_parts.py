@@ -105,7 +105,7 @@ class Sessions:
 @pytest.mark.uncompiled  # which takes no stand-in for a partition
 def test_a_session_is_told_of_changes_until_nobody_waits() -> None:
     context = Sessions().open()
-    session, [first, second, _] = context.session, context.to_look_at()
+    session, [first, second, _] = context.session, context.to_check()
     partition: Any = Replica()
     for wanted in (first, second):
         wanted.attach(partition)
@@ -131,11 +131,11 @@ def test_a_session_is_told_of_changes_until_nobody_waits() -> None:
 
 def test_another_isolation_or_rack_makes_everything_worth_a_look() -> None:
     session = Sessions().open().session
-    session.look_with((False, ""))
+    session.set_visibility((False, ""))
     session.dirty.clear()
-    session.look_with((False, ""))
+    session.set_visibility((False, ""))
     assert not session.dirty
-    session.look_with((True, ""))
+    session.set_visibility((True, ""))
     assert len(session.dirty) == 3
 
 
@@ -165,21 +165,21 @@ class Leading:
 
     def __init__(self, index: int) -> None:
         self.topic_id, self.index = b"t" * 16, index
-        self.leader = self
+        self.leader = self.leadership = self
         self.pending: IsrChange | None = None
-        self.altered: list[IsrChange] = []
+        self.accepted: list[IsrChange] = []
 
     def wants(self, *members: int) -> IsrChange:
         self.pending = IsrChange(tuple((m, 1) for m in members), 0, 0, expands=True)
         return self.pending
 
-    def isr_refused(self, change: IsrChange, code: int) -> bool:
+    def refused(self, change: IsrChange, code: int) -> bool:
         return True
 
-    def isr_altered(self, change: IsrChange, *_: Any) -> None:
-        self.altered.append(change)
+    def altered(self, change: IsrChange, *_: Any) -> None:
+        self.accepted.append(change)
 
-    def look_around(self) -> None:
+    def check(self) -> None:
         raise AssertionError
 
 
@@ -219,7 +219,7 @@ def test_a_change_that_is_asked_for_again_does_not_displace_a_newer_one() -> Non
         manager.submit(first, newer)
         await asyncio.sleep(RETRY_PAUSE_S * 2)  # the refused one is due again
         gate.set()
-        await until(lambda: first.altered == [newer])
+        await until(lambda: first.accepted == [newer])
         await manager.stop()
 
     run(test)

@@ -64,7 +64,7 @@ class Sessions:
 
 
 def indexes(context: ReadContext) -> list[int]:
-    return [p.index for p in context.to_look_at()]
+    return [p.index for p in context.to_check()]
 
 
 def test_a_full_request_opens_a_session() -> None:
@@ -92,29 +92,29 @@ def test_an_incremental_request_names_only_what_changes() -> None:
     assert context.incremental
     assert context.session_id == session.id
     assert indexes(context) == [0, 1, 2, 3]
-    changed = context.to_look_at()[1]
+    changed = context.to_check()[1]
     assert (changed.fetch_offset, changed.max_bytes) == (7, 9)
     context = sessions.ask(session.id, 2)
-    assert [p.fetch_offset for p in context.to_look_at()] == [0, 7, 0, 0]
+    assert [p.fetch_offset for p in context.to_check()] == [0, 7, 0, 0]
 
 
 def test_forgotten_partitions_are_gone_and_can_come_back() -> None:
     sessions = Sessions()
     session = sessions.open(0, 1, 2)
-    session.partitions[("t", 1)].told_high_watermark = 55
+    session.partitions[("t", 1)].sent_high_watermark = 55
     forgotten = [("t", 1), ("t", 77), ("other", 0)]
     assert indexes(sessions.ask(session.id, 1, [], forgotten)) == [0, 2]
     context = sessions.ask(session.id, 2, wanted(1))
     assert indexes(context) == [0, 2, 1]
     # It is told anew, as the client has forgotten what it knew.
-    assert context.to_look_at()[2].told_high_watermark == -1
+    assert context.to_check()[2].sent_high_watermark == -1
 
 
 def test_a_session_that_forgets_everything_is_closed() -> None:
     sessions = Sessions()
     session = sessions.open(0)
     context = sessions.ask(session.id, 1, [], [("t", 0)])
-    assert (context.session_id, context.to_look_at()) == (0, [])
+    assert (context.session_id, context.to_check()) == (0, [])
     assert len(sessions.cache) == 0
     assert sessions.refusal(session.id, 2) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -251,4 +251,4 @@ def test_a_session_holds_what_was_wanted_and_not_forgotten(
         expected |= dict.fromkeys(added, epoch)
         for key in forgotten:
             expected.pop(key, None)
-        assert {(p.topic, p.index): p.fetch_offset for p in context.to_look_at()} == expected
+        assert {(p.topic, p.index): p.fetch_offset for p in context.to_check()} == expected

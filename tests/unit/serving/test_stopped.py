@@ -155,7 +155,7 @@ def test_an_invariant_that_breaks_in_retention_stops_the_partition(
             def broken(log: Log, now_ms: int) -> int:
                 raise InvariantBroken("a broken log")
 
-            monkeypatch.setattr(Log, "delete_old_segments", broken)
+            monkeypatch.setattr("penstock.log.manager.delete_old_segments", broken)
             for _ in rig.broker.logs.retention_steps(rig.broker.clock.now_ms()):
                 pass
             assert (await peer.produce(topic)).error_code == STORAGE

@@ -1,7 +1,7 @@
-"""What a read finds at its partitions, before any record is read.
+"""What a read will return for each of its partitions, before any record is read.
 
-A look costs an index search per partition that is worth one, and changes nothing. Owned by the
-event loop's thread.
+Planning costs an index search per partition to check, and changes nothing. Owned by the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ READ_COMMITTED: Final = 1
 NO_REPLICA = -1
 NOTHING_REFUSED: Final[Mapping[FetchPartition, ApiError]] = {}
 FOLLOWER_ANSWER_BYTES_MAX: Final = 1024 * 1024
-"""A follower that catches up gets no more at a time, so that others need not wait for it long."""
+"""A follower that catches up gets no more at a time, so that it does not delay others."""
 
 
 class ReadParams:
-    """What a request says once for all of its partitions. Not changed once it is made."""
+    """The parameters of a request that hold for all of its partitions. Immutable."""
 
     __slots__ = (
         "broker_epoch",
@@ -46,7 +46,7 @@ class ReadParams:
         "rack",
         "read_committed",
         "replica_id",
-        "sight",
+        "visibility",
     )
 
     def __init__(
@@ -69,16 +69,16 @@ class ReadParams:
         self.broker_epoch = broker_epoch
         self.rack = rack
         self.from_followers = from_followers
-        """Whether the client may be served by a follower, which it understands from v11 on."""
+        """Whether the client may be served by a follower (v11+)."""
         self.hints = hints
-        """Whether the client wants to be told of new leaders with the errors that mean them."""
+        """Whether errors that mean a new leader are to name it."""
         self.is_follower = replica_id >= 0
-        self.sight = (read_committed, rack)
-        """What decides how far a reader sees, apart from its partitions."""
+        self.visibility = (read_committed, rack)
+        """What decides how much of a partition is visible to the reader."""
 
 
-class Look:
-    """What there is to say of one partition before its records are read."""
+class PartitionRead:
+    """What a read will return for one partition: its offsets, and a slice that is not read yet."""
 
     __slots__ = (
         "aborted",
@@ -102,54 +102,54 @@ class Look:
         self.error: ApiError | None = None
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
         self.diverging: tuple[int, int] | None = None
-        """The epoch at which the reader's log parts from this one, and where that ends here."""
+        """The epoch at which the reader's log diverges from this one, and where that ends here."""
         self.preferred = NO_REPLICA
         self.more = False
-        """Whether there is something that this answer does not tell."""
+        """Whether there is more than this response has room for."""
 
     def note(self, partition: Partition) -> None:
-        """Keep what the answer says of the partition, as it is when its records are chosen."""
+        """Keep the offsets for the response, as they are when its records are chosen."""
         self.high_watermark = partition.high_watermark
         self.last_stable_offset = partition.last_stable_offset
         self.log_start_offset = partition.log.log_start_offset
 
     @property
     def urgent(self) -> bool:
-        """Whether the reader has to hear of it at once."""
+        """Whether the reader must be answered immediately."""
         return self.error is not None or self.diverging is not None or self.preferred != NO_REPLICA
 
     def prompts(self) -> bool:
-        """Whether the reader is a follower that must not wait to hear of a commit."""
+        """Whether the reader is a follower that must learn of a commit immediately."""
         session, partition = self.wanted.session, self.partition
         return (
             partition is not None
             and partition.prompts_followers
             and session is not None
             and session.replica_id != CONSUMER
-            and self.wanted.told_high_watermark != self.high_watermark
+            and self.wanted.sent_high_watermark != self.high_watermark
         )
 
     @property
     def quiet(self) -> bool:
-        """Whether there is nothing that the reader does not know."""
+        """Whether there is nothing new for the reader."""
         wanted = self.wanted
         return (
             self.slice is None
             and not self.more
             and not self.urgent
-            and wanted.told_high_watermark == self.high_watermark
-            and wanted.told_log_start_offset == self.log_start_offset
+            and wanted.sent_high_watermark == self.high_watermark
+            and wanted.sent_log_start_offset == self.log_start_offset
         )
 
 
-class Looks(NamedTuple):
-    looks: list[Look]
+class ReadPlan(NamedTuple):
+    parts: list[PartitionRead]
     found: int
     """Bytes of records."""
     urgent: bool
 
 
-class Looker:
+class ReadPlanner:
     def __init__(
         self,
         replicas: ReplicaManager,
@@ -157,53 +157,55 @@ class Looker:
         selector: ReplicaSelector,
         quota: ReplicationQuota,
     ) -> None:
-        """`max_bytes` is the most that one answer carries, `quota` that of throttled followers."""
+        """`max_bytes` is the limit of a response, `quota` that of throttled followers."""
         self._replicas = replicas
         self._max_bytes = max_bytes
         self._selector = selector
         self._quota = quota
         self.corrupt_reads = 0
 
-    def look(
+    def plan(
         self,
         context: ReadContext,
         params: ReadParams,
         refused: Mapping[FetchPartition, ApiError] = NOTHING_REFUSED,
-    ) -> Looks:
-        """Look at what is worth it, apart from what was `refused` before."""
+    ) -> ReadPlan:
+        """Check the partitions of the request, except those `refused` before."""
         room = min(params.max_bytes, self._max_bytes)
         if params.is_follower:
             room = min(room, FOLLOWER_ANSWER_BYTES_MAX)
         found, urgent = 0, False
-        looks = []
-        for wanted in context.to_look_at():
-            look = Look(wanted)
+        parts = []
+        for wanted in context.to_check():
+            part = PartitionRead(wanted)
             try:
                 if wanted in refused:
                     raise refused[wanted]
-                self._look_at(look, params, room, min_one=not found)
+                self._plan_partition(part, params, room, min_one=not found)
             except ApiError as e:
-                look.error = e
+                part.error = e
             except CorruptRecord as damage:
-                look.error = self.corrupt(damage)
+                part.error = self.corrupt(damage)
             except (StorageError, InvariantBroken) as failure:
-                if look.partition is not None and isinstance(failure, InvariantBroken):
-                    look.partition.stop(str(failure))
-                look.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-            if look.slice is not None:
-                found += look.slice.size
-                room -= look.slice.room
-            elif look.urgent or look.prompts():
+                if part.partition is not None and isinstance(failure, InvariantBroken):
+                    part.partition.stop(str(failure))
+                part.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+            if part.slice is not None:
+                found += part.slice.size
+                room -= part.slice.room
+            elif part.urgent or part.prompts():
                 urgent = True
-            looks.append(look)
-        return Looks(looks, found, urgent)
+            parts.append(part)
+        return ReadPlan(parts, found, urgent)
 
-    def _look_at(self, look: Look, params: ReadParams, room: int, *, min_one: bool) -> None:
-        wanted = look.wanted
+    def _plan_partition(
+        self, part: PartitionRead, params: ReadParams, room: int, *, min_one: bool
+    ) -> None:
+        wanted = part.wanted
         find = self._replicas.replica_of if params.from_followers else self._replicas.leader_of
-        partition = look.partition = find(wanted.topic, wanted.index)
+        partition = part.partition = find(wanted.topic, wanted.index)
         partition.check_leader_epoch(wanted.current_leader_epoch)
-        look.diverging = parting(partition, wanted)
+        part.diverging = divergence_of(partition, wanted)
         if params.is_follower:
             partition.check_replica(params.replica_id)
             end = partition.log.log_end_offset
@@ -212,36 +214,38 @@ class Looker:
                 partition.last_stable_offset if params.read_committed else partition.high_watermark
             )
             if params.rack:
-                look.preferred = self._selector.select(partition, params.rack, wanted.fetch_offset)
-        look.note(partition)
+                part.preferred = self._selector.select(partition, params.rack, wanted.fetch_offset)
+        part.note(partition)
         offset = wanted.fetch_offset
-        if look.urgent:
+        if part.urgent:
             return
         if end <= offset <= partition.log.log_end_offset:
             if params.read_committed:
-                look.aborted = []
+                part.aborted = []
             return
-        self._find_records(look, partition, params, min(wanted.max_bytes, room), end, min_one)
+        self._find_records(part, partition, params, min(wanted.max_bytes, room), end, min_one)
 
     def _find_records(
         self,
-        look: Look,
+        part: PartitionRead,
         partition: Partition,
         params: ReadParams,
         limit: int,
         end: int,
         min_one: bool,
     ) -> None:
-        log, offset = partition.log, look.wanted.fetch_offset
+        log, offset = partition.log, part.wanted.fetch_offset
         if params.is_follower and self._throttles(partition, params.replica_id):
-            look.more = True
+            part.more = True
         elif limit > 0 or min_one:
-            look.slice = log.read(offset, limit, up_to_offset=end, min_one=min_one)
+            part.slice = log.read(offset, limit, up_to_offset=end, min_one=min_one)
         else:
-            look.more = True
+            part.more = True
         if params.read_committed:
-            read_to = offset if look.slice is None else min(end, log.end_of(look.slice))
-            look.aborted = [
+            read_to = offset
+            if part.slice is not None:
+                read_to = min(end, log.segments.offset_above(part.slice, log.log_end_offset))
+            part.aborted = [
                 AbortedTransaction(txn.producer_id, txn.first_offset)
                 for txn in log.aborted_transactions(offset, read_to)
             ]
@@ -250,13 +254,13 @@ class Looker:
         return not partition.in_sync(replica_id) and self._quota.throttles(partition)
 
     def corrupt(self, error: CorruptRecord) -> ApiError:
-        """Count damaged data, and what the client is told of it."""
-        self.corrupt_reads += 1  # the log itself has said what and where
+        """Count damaged data; the error for the client."""
+        self.corrupt_reads += 1  # the log has logged what and where
         return ApiError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
 
-def parting(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Where the reader's log parts from this one; None if it does not, or says nothing of it."""
+def divergence_of(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
+    """Where the reader's log diverges from this one; None if it does not, or is not known."""
     if wanted.last_fetched_epoch < 0:
         return None
     return divergence(
