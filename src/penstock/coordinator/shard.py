@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ErrorCode
+from penstock.base.steps import at_once
 from penstock.coordinator.classic import ClassicGroup
 from penstock.coordinator.commits import Commit
 from penstock.coordinator.config import GroupConfig
@@ -253,13 +254,19 @@ class GroupShard:
     def _commit(
         self, request: OffsetCommitRequest | TxnOffsetCommitRequest, caller: Caller, now_ms: int
     ) -> Effects:
-        commit = Commit(request, caller.version, self.environment.topics)
+        return self.commit(Commit(request, caller.version), caller, now_ms)
+
+    def commit(self, commit: Commit, caller: Caller, now_ms: int) -> Effects:
+        """Offsets to store, which may have been prepared before."""
+        topics, limit = self.environment.topics, self.environment.config.offset_metadata_max_bytes
+        if not commit.is_current(topics):
+            at_once(commit.prepare(topics, limit, now_ms))
         effects = Effects(producer=commit.producer)
         code = self._validate_commit(commit) if commit.wanted else ErrorCode.NONE
         if code is not ErrorCode.NONE:
             commit.refuse_all(code)
         elif commit.wanted:
-            self.offsets.commit(commit, now_ms, effects.records)
+            self.offsets.commit(commit, effects.records)
             effects.extend(self._committed(commit, now_ms))
         effects.answer(caller, commit.response())
         return effects
@@ -280,11 +287,7 @@ class GroupShard:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(commit.group_id)
         if group is not None:
-            partitions = [
-                (wanted.topic_id, wanted.partition.partition_index)
-                for wanted in self.offsets.storable(commit)
-            ]
-            code = group.validate_offset_commit(committer, partitions)
+            code = group.validate_offset_commit(committer, commit.partitions)
             if committer.transactional and code is ErrorCode.STALE_MEMBER_EPOCH:
                 return ErrorCode.ILLEGAL_GENERATION  # the one that producers know
             return code
