@@ -14,6 +14,7 @@ of either ended: compaction keeps the last record of a key, and memory must agre
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ from penstock.wire.messages.offset_fetch import (
 )
 
 NO_OFFSET = -1
+DOOMED_AT_ONCE_MAX = 200
+"""Offsets of deleted topics that are removed in one event: about two milliseconds."""
 
 
 class CommittedOffset(NamedTuple):
@@ -61,12 +64,14 @@ class GroupOffset(NamedTuple):
 class OffsetStore:
     """Offsets by group, topic and partition."""
 
-    __slots__ = ("_environment", "_groups", "_taken", "pending")
+    __slots__ = ("_doomed", "_environment", "_groups", "_taken", "pending")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self._taken = 0
+        self._doomed: deque[tuple[OffsetPlace, CommittedOffset]] = deque()
+        """Of deleted topics: still to be removed."""
         self.pending: PendingOffsets[CommittedOffset] = PendingOffsets()
 
     def has_any(self, group_id: str) -> bool:
@@ -223,15 +228,25 @@ class OffsetStore:
             self._tombstone(place, out)
 
     def topics_deleted(self, names: frozenset[str], out: list[CoordinatorRecord]) -> None:
-        committed = [
-            OffsetPlace(group_id, topic, partition)
+        """Remove what is pending; `remove_doomed` removes the others."""
+        for place in self.pending.places_in(names):
+            self._tombstone(place, out)
+        self._doomed += [
+            (OffsetPlace(group_id, topic, partition), committed)
             for group_id, topics in self._groups.items()
             for topic, partitions in topics.items()
             if topic in names
-            for partition in partitions
+            for partition, committed in partitions.items()
         ]
-        for place in committed + self.pending.places_in(names):
-            self._tombstone(place, out)
+
+    def remove_doomed(self, out: list[CoordinatorRecord]) -> bool:
+        """Remove some of the offsets of deleted topics; whether more are left."""
+        for _ in range(min(len(self._doomed), DOOMED_AT_ONCE_MAX)):
+            place, committed = self._doomed.popleft()
+            # What was stored since is of another topic of this name.
+            if self.get(*place) is committed and place not in self.pending:
+                self._tombstone(place, out)
+        return bool(self._doomed)
 
     def _places_of(self, group_id: str) -> list[OffsetPlace]:
         return [

@@ -72,6 +72,9 @@ COMMIT_UNKNOWN_GROUP_FROM: Final = 9
 DESCRIBE_UNKNOWN_GROUP_FROM: Final = 6
 """From this version DescribeGroups says that a group is unknown; before, it is shown as dead."""
 DEAD: Final = "Dead"
+DOOMED_OFFSETS: Final[TimerKey] = ("", "offsets of deleted topics")
+"""The timer that removes them; no group has it, since its id has no kind of this name."""
+AT_ONCE_MS: Final = 0
 EXPIRED_RECORDS_MAX: Final = 10_000
 """How many offsets one round of expiry removes, so that its batch stays small."""
 
@@ -145,6 +148,8 @@ class GroupShard:
         return _HANDLERS[type(request)](self, request, caller, now_ms)
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Effects:
+        if key == DOOMED_OFFSETS:
+            return self._remove_doomed()
         group = self.groups.get(key[0])
         if group is None:
             return Effects()
@@ -163,9 +168,16 @@ class GroupShard:
         return effects
 
     def topics_deleted(self, names: frozenset[str]) -> Effects:
-        """These topics are deleted: remove their offsets."""
+        """These topics are deleted: remove their offsets, the first now, others by a timer."""
         effects = Effects()
         self.offsets.topics_deleted(names, effects.records)
+        effects.extend(self._remove_doomed())
+        return effects
+
+    def _remove_doomed(self) -> Effects:
+        effects = Effects()
+        if self.offsets.remove_doomed(effects.records):
+            effects.set_timer(DOOMED_OFFSETS, AT_ONCE_MS)
         return effects
 
     def expire(self, now_ms: int) -> Effects:
