@@ -118,7 +118,7 @@ class ControllerSeat:
                 await self._bootstrap(active)
             decision = decide(active.controller)
             if not isinstance(decision, tuple):
-                decision = await in_turns(decision)
+                decision = await in_turns(decision, own=True)
             records, response = decision
             committed: asyncio.Future[None] | None
             if records:
@@ -145,7 +145,8 @@ class ControllerSeat:
         """Append the records and apply them to the controller's image; what is returned is done
         when they are committed.
         """
-        values = await in_turns(_encoded(records, active.controller.image.metadata_version))
+        encoding = _encoded(records, active.controller.image.metadata_version)
+        values = await in_turns(encoding, own=True)
         await self._driver.until_idle()  # others may have had a turn
         if self.active is not active or self._driver.failure is not None:
             raise self._unavailable()
@@ -158,7 +159,7 @@ class ControllerSeat:
         self._waiters.append((append.last + 1, committed))
         applying = active.controller.replay(records)
         try:
-            await in_turns(applying)
+            await in_turns(applying, own=True)
         finally:
             at_once(applying)  # whoever waits may be cancelled, but the records are in the log
         return committed

@@ -3,9 +3,10 @@
 A handler that does something for each of many elements looks at the clock now and then and lets
 the loop run. Counting would not do: an element may be a glance, or a log that has to be opened.
 
-Invariant: of all that work in turns, one goes on in each turn of the loop, the one that has waited
-longest: however many there are, nobody else waits longer for them. Owned by the event loop's
-thread.
+Invariant: of all requests that are worked on in turns, one goes on in each turn of the loop, the
+one that has waited longest: however many there are, nobody else waits longer for them. What the
+node does for itself (`own`) goes on in every turn: clients cannot keep it waiting. Owned by the
+event loop's thread.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ R = TypeVar("R")
 
 
 class Turn:
-    __slots__ = ("_began_ns",)
+    __slots__ = ("_began_ns", "_own")
 
-    def __init__(self) -> None:
+    def __init__(self, *, own: bool = False) -> None:
         self._began_ns = monotonic_ns()
+        self._own = own
 
     @property
     def is_over(self) -> bool:
@@ -38,13 +40,16 @@ class Turn:
 
     async def next(self) -> None:
         """Let others have theirs; then this is a new one."""
-        await _queue().wait()
+        if self._own:
+            await asyncio.sleep(0)
+        else:
+            await _queue().wait()
         self._began_ns = monotonic_ns()
 
 
-async def in_turns(steps: Steps[R]) -> R:
+async def in_turns(steps: Steps[R], *, own: bool = False) -> R:
     """What `steps` returns, with others in between."""
-    turn = Turn()
+    turn = Turn(own=own)
     while True:
         try:
             next(steps)

@@ -163,7 +163,7 @@ class Replication:
 
 async def _in_turns(step: Callable[[], bool]) -> None:
     """Take one step after the other while there are more, with turns for others in between."""
-    turn = Turn()
+    turn = Turn(own=True)
     while step():
         if turn.is_over:
             await turn.next()

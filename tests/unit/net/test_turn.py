@@ -87,3 +87,15 @@ def test_what_fails_in_a_step_is_told() -> None:
             await in_turns(failing())
 
     run(test)
+
+
+def test_the_nodes_own_work_does_not_wait_for_requests() -> None:
+    async def test() -> None:
+        loop = Loop()
+        requests = [asyncio.create_task(in_turns(loop.steps(1_000))) for _ in range(50)]
+        began = loop.turns
+        assert await in_turns(loop.steps(100), own=True) == 100
+        assert loop.turns - began < 2 * 100
+        assert not any(task.done() for task in requests)
+
+    run(test)
