@@ -24,7 +24,8 @@ from penstock.config.layers import BrokerSettings
 from penstock.controlling.active_controller import ActiveController
 from penstock.controlling.committed_metadata import Decided
 from penstock.metadata.controller import Controller, Deciding
-from penstock.metadata.records import MetadataRecord, encode_record
+from penstock.metadata.image import MetadataImage, Partition
+from penstock.metadata.records import MetadataRecord, PartitionRecord, encode_record
 from penstock.metadata.topic_control import ELEMENTS_PER_STEP
 from penstock.net.turn import in_turns
 from penstock.raft.effects import BecameLeader
@@ -145,19 +146,19 @@ class ControllerSeat:
         """Append the records and apply them to the controller's image; what is returned is done
         when they are committed.
         """
-        encoding = _encoded(records, active.controller.image.metadata_version)
-        values = await in_turns(encoding, own=True)
+        image = active.controller.image
+        values, made = await in_turns(_prepared(records, image), own=True)
         await self._driver.until_idle()  # others may have had a turn
         if self.active is not active or self._driver.failure is not None:
             raise self._unavailable()
         now_ms = self._driver.now_ms()
         append = self._driver.append(values)
         self._driver.metadata.decided[append.first] = Decided(
-            append.last + 1, records, len(append.batches), now_ms
+            append.last + 1, records, len(append.batches), now_ms, made
         )
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((append.last + 1, committed))
-        applying = active.controller.replay(records)
+        applying = active.controller.replay(records, made)
         try:
             await in_turns(applying, own=True)
         finally:
@@ -165,10 +166,16 @@ class ControllerSeat:
         return committed
 
 
-def _encoded(records: list[MetadataRecord], level: int) -> Steps[list[bytes]]:
-    values = []
+def _prepared(
+    records: list[MetadataRecord], image: MetadataImage
+) -> Steps[tuple[list[bytes], list[Partition]]]:
+    """The records encoded, and the partitions that they make."""
+    values: list[bytes] = []
+    made: list[Partition] = []
     for record in records:
-        values.append(encode_record(record, level))
+        values.append(encode_record(record, image.metadata_version))
+        if isinstance(record, PartitionRecord):
+            made.append(image.partition_of(record))
         if len(values) % ELEMENTS_PER_STEP == 0:
             yield
-    return values
+    return values, made

@@ -24,7 +24,7 @@ the only thing that a decision changes besides its records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.base.clock import Rng
@@ -37,7 +37,7 @@ from penstock.metadata.config_control import Change, ConfigControl
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.feature_control import update_features
 from penstock.metadata.features import new_cluster_levels
-from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.metadata.image import MetadataImage, Partition, ResourceType
 from penstock.metadata.liveness import EndedSession, Liveness
 from penstock.metadata.partition_control import PartitionControl
 from penstock.metadata.partition_index import PartitionIndex
@@ -132,18 +132,21 @@ class Controller:
         self._reassignments = ReassignmentControl(image, self._index, self._unclean)
         self._upkeep = Upkeep(image, self._index, lambda: settings.config, self._unclean, now_ms)
 
-    def replay(self, records: Iterable[MetadataRecord]) -> Steps[None]:
+    def replay(
+        self, records: Iterable[MetadataRecord], made: Sequence[Partition] = ()
+    ) -> Steps[None]:
         """Applies decided records to the controller's image; nothing may be decided before it is
-        done.
+        done. `made` are the partitions of the PartitionRecords among them, if they are made.
         """
-        delta = MetadataDelta()
+        delta, ready = MetadataDelta(), iter(made)
         for number, record in enumerate(records, 1):
             if number % ELEMENTS_PER_STEP == 0:
                 yield
             if isinstance(record, PartitionRecord | PartitionChangeRecord):
                 key = (record.topic_id, record.partition_id)
                 old = self.image.partition(*key)
-                self.image.apply([record], delta)
+                is_made = made and isinstance(record, PartitionRecord)
+                self.image.apply([record], delta, (next(ready),) if is_made else ())
                 self._index.changed(key, old, self.image.partition(*key))
             elif isinstance(record, RemoveTopicRecord):
                 topic = self.image.topics_by_id[record.topic_id]

@@ -139,3 +139,18 @@ def test_a_controller_that_is_replaced_meanwhile_appends_nothing(tmp_path: Path)
             assert rig.broker.quorum.log.end_offset == end
 
     run(test)
+
+
+def test_partitions_are_made_before_the_served_image_takes_them(tmp_path: Path) -> None:
+    """To make ten thousand of them takes longer than all else that is done at once."""
+
+    async def test() -> None:
+        async with running(tmp_path) as rig:
+            await rig.topic("t", 3)
+            served = rig.broker.metadata.topics["t"].partitions
+            made = controller(rig).image.topics["t"].partitions
+            assert len(served) == 3
+            assert all(one is other for one, other in zip(served, made, strict=True))
+            assert served is not made
+
+    run(test)
