@@ -14,6 +14,7 @@ from penstock.api.shards import given, submit, together
 from penstock.api.transactions import to_shard
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
+from penstock.base.steps import Steps
 from penstock.coordinator.transaction.refusals import (
     BROKERS_FROM,
     added,
@@ -21,6 +22,7 @@ from penstock.coordinator.transaction.refusals import (
     transactions,
 )
 from penstock.metadata.names import INTERNAL_TOPICS, OFFSETS_TOPIC
+from penstock.net.turn import in_turns
 from penstock.serving.services import Services
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -28,6 +30,8 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTransaction,
 )
+
+PARTITIONS_PER_STEP = 100
 
 
 @handler(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse)
@@ -37,33 +41,49 @@ async def add_partitions_to_txn(
     version = request.version
     if version < BROKERS_FROM:
         (wanted,) = transactions(request.body, version)
-        return await given(_add(services, request, wanted, request.body))
+        refused = await in_turns(_refusals(services, request, wanted))
+        return await given(_add(services, request, wanted, refused, request.body))
+    refusals = [
+        await in_turns(_refusals(services, request, wanted)) for wanted in request.body.transactions
+    ]
     found = await together(
-        _add(services, request, wanted, AddPartitionsToTxnRequest(transactions=[wanted]))
-        for wanted in request.body.transactions
+        _add(services, request, wanted, refused, AddPartitionsToTxnRequest(transactions=[wanted]))
+        for wanted, refused in zip(request.body.transactions, refusals, strict=True)
     )
     results = [result for answer in found for result in answer.results_by_transaction]
     return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def _refusals(
+    services: Services,
+    request: Request[AddPartitionsToTxnRequest],
+    wanted: AddPartitionsToTxnTransaction,
+) -> Steps[dict[TopicPartition, ErrorCode]]:
+    """The partitions that cannot be added."""
+    from_client = request.version < BROKERS_FROM
+    refused: dict[TopicPartition, ErrorCode] = {}
+    checked = 0
+    for topic in wanted.topics:
+        for index in topic.partitions:
+            checked += 1
+            if checked % PARTITIONS_PER_STEP == 0:
+                yield
+            tp = TopicPartition(topic.name, index)
+            code = _refusal(services, request.principal, tp, from_client)
+            if code is not None:
+                refused[tp] = code
+    return refused
 
 
 def _add(
     services: Services,
     request: Request[AddPartitionsToTxnRequest],
     wanted: AddPartitionsToTxnTransaction,
+    refused: dict[TopicPartition, ErrorCode],
     body: AddPartitionsToTxnRequest,
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     """`body` asks for `wanted` alone, in the form of its version."""
     from_client = request.version < BROKERS_FROM
-    refused = {
-        tp: code
-        for topic in wanted.topics
-        for index in topic.partitions
-        if (
-            code := _refusal(
-                services, request.principal, tp := TopicPartition(topic.name, index), from_client
-            )
-        )
-    }
     id_ = wanted.transactional_id
     if not refused and from_client:
         return to_shard(services, request, id_, body, AddPartitionsToTxnResponse)

@@ -8,6 +8,7 @@ not on this broker is not available. Run a node per disk and reassign partitions
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
+from penstock.base.steps import Steps
 from penstock.serving.services import Services
 from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -20,20 +21,17 @@ from penstock.wire.messages.alter_replica_log_dirs import (
 @handler(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse)
 def alter_replica_log_dirs(
     services: Services, request: Request[AlterReplicaLogDirsRequest]
-) -> AlterReplicaLogDirsResponse:
+) -> Steps[AlterReplicaLogDirsResponse]:
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for folder in request.body.dirs:
         for topic in folder.topics:
             result = results.setdefault(
                 topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name)
             )
-            result.partitions += [
-                AlterReplicaLogDirPartitionResult(
-                    partition_index=index,
-                    error_code=services.log_dirs.move(
-                        request.principal, folder.path, topic.name, index
-                    ),
+            for index in topic.partitions:
+                code = services.log_dirs.move(request.principal, folder.path, topic.name, index)
+                result.partitions.append(
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 )
-                for index in topic.partitions
-            ]
+                yield
     return AlterReplicaLogDirsResponse(results=list(results.values()))

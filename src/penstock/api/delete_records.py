@@ -10,6 +10,7 @@ import asyncio
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
+from penstock.net.turn import Turn
 from penstock.serving.services import Services
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -19,6 +20,8 @@ from penstock.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
+PARTITIONS_PER_CHECK = 20
+"""Partitions that begin before the clock is checked: a log may have to be opened for each."""
 _NO_LOW_WATERMARK = -1
 
 
@@ -27,21 +30,24 @@ async def delete_records(
     services: Services, request: Request[DeleteRecordsRequest]
 ) -> DeleteRecordsResponse:
     deadline = asyncio.get_running_loop().time() + request.body.timeout_ms / 1000
-    # All of them begin at once, so that none uses up the time of those behind it.
-    topics = [
-        (
-            topic.name,
-            [
-                asyncio.ensure_future(_delete(services, request, topic.name, wanted, deadline))
-                for wanted in topic.partitions
-            ],
-        )
-        for topic in request.body.topics
-    ]
+    # None waits for the end of another, or it would use up the time of those behind it.
+    topics: list[tuple[str, list[asyncio.Task[DeleteRecordsPartitionResult]]]] = []
+    begun, turn = 0, Turn()
+    for topic in request.body.topics:
+        tasks: list[asyncio.Task[DeleteRecordsPartitionResult]] = []
+        topics.append((topic.name, tasks))
+        for wanted in topic.partitions:
+            work = _delete(services, request, topic.name, wanted, deadline)
+            tasks.append(asyncio.create_task(work))
+            begun += 1
+            if begun % PARTITIONS_PER_CHECK == 0:
+                await asyncio.sleep(0)  # they do their work on the loop, in the next turn
+                if turn.is_over:
+                    await turn.next()
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(name=name, partitions=list(await asyncio.gather(*results)))
-            for name, results in topics
+            DeleteRecordsTopicResult(name=name, partitions=[await task for task in tasks])
+            for name, tasks in topics
         ]
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError
+from penstock.base.steps import Steps
 from penstock.config.layers import ConfigEntry
 from penstock.serving.services import Services
 from penstock.wire.messages.describe_configs import (
@@ -22,15 +23,19 @@ from penstock.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+RESOURCES_AT_ONCE_MAX = 10
+"""All settings of one take a quarter of a millisecond."""
 
-@handler(DescribeConfigsRequest, DescribeConfigsResponse)
+
+@handler(DescribeConfigsRequest, DescribeConfigsResponse, at_once_max=RESOURCES_AT_ONCE_MAX)
 def describe_configs(
     services: Services, request: Request[DescribeConfigsRequest]
-) -> DescribeConfigsResponse:
-    body = request.body
-    return DescribeConfigsResponse(
-        results=[_described(services, request.principal, r, body) for r in body.resources]
-    )
+) -> Steps[DescribeConfigsResponse]:
+    response = DescribeConfigsResponse()
+    for resource in request.body.resources:
+        response.results.append(_described(services, request.principal, resource, request.body))
+        yield
+    return response
 
 
 def _described(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.api.registry import Request, handler
+from penstock.api.registry import LOGS_AT_ONCE_MAX, Request, handler
 from penstock.base.errors import ApiError
+from penstock.base.steps import Steps
 from penstock.serving.services import Services
 from penstock.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -13,22 +14,18 @@ from penstock.wire.messages.describe_producers import (
 )
 
 
-@handler(DescribeProducersRequest, DescribeProducersResponse)
+@handler(DescribeProducersRequest, DescribeProducersResponse, at_once_max=LOGS_AT_ONCE_MAX)
 def describe_producers(
     services: Services, request: Request[DescribeProducersRequest]
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _describe(services, request.principal, topic.name, i)
-                    for i in topic.partition_indexes
-                ],
-            )
-            for topic in request.body.topics
-        ]
-    )
+) -> Steps[DescribeProducersResponse]:
+    response = DescribeProducersResponse()
+    for topic in request.body.topics:
+        answers = TopicResponse(name=topic.name)
+        response.topics.append(answers)
+        for index in topic.partition_indexes:
+            answers.partitions.append(_describe(services, request.principal, topic.name, index))
+            yield
+    return response
 
 
 def _describe(services: Services, principal: str, topic: str, index: int) -> PartitionResponse:

@@ -5,6 +5,10 @@ and its quota belong. Unknown APIs and versions close the connection, as in Kafk
 ApiVersions answers an unknown version of itself, so that a newer client can step down. A
 handler that fails unexpectedly costs its connection and a line in the log, never the node.
 
+A request or an answer with very many elements is decoded, handled and encoded in turns, so that
+nobody else waits for it: what is large by its bytes (`DECODED_AT_ONCE_BYTES_MAX`) or by its
+elements (`ELEMENTS_AT_ONCE_MAX`). Its connection starts no other request meanwhile.
+
 Until the node runs, only what other nodes need of it is served (`WHILE_FORMING`, then
 `WHILE_STARTING`); the connection of a client that is too early is closed, and it tries again. Owned
 by the event loop's thread.
@@ -18,9 +22,18 @@ import logging
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.api.frames import UNKNOWN_VERSION, BadHeader, client_id, encode_response, read_header
-from penstock.api.registry import Api, Request
+from penstock.api.frames import (
+    UNKNOWN_VERSION,
+    BadHeader,
+    client_id,
+    encode_response,
+    encode_wide_response,
+    read_header,
+)
+from penstock.api.registry import ELEMENTS_AT_ONCE_MAX, Api, Request
+from penstock.base.steps import at_once
 from penstock.net.connection import Connection, Exchange
+from penstock.net.turn import Turn, in_turns
 from penstock.wire.apis import ApiKey
 from penstock.wire.errors import WireError
 from penstock.wire.schema import Message
@@ -50,6 +63,10 @@ WHILE_STARTING = WHILE_FORMING | frozenset(
     }
 )
 """What a node serves while it starts: the quorum and the controller cannot wait for it."""
+DECODED_AT_ONCE_BYTES_MAX = 32 * 1024
+"""If its elements have ten bytes each, decoding them takes two milliseconds."""
+CODES_PER_CHECK = 1_000
+"""Error codes that are counted before the clock is checked."""
 EVERYTHING: Final = frozenset(ApiKey)
 NOTHING: frozenset[ApiKey] = frozenset()
 """What a node serves that has failed: nothing; every connection is closed."""
@@ -84,12 +101,32 @@ class Dispatcher:
             self._failed(exchange)
 
     def _handle(self, api: Api, exchange: Exchange, frame: memoryview, position: int) -> None:
-        assert api.handle is not None
         if exchange.version == UNKNOWN_VERSION:
-            body = api.request()
+            self._start(api, exchange, frame, api.request())
+        elif len(frame) - position > DECODED_AT_ONCE_BYTES_MAX:
+            exchange.connection.hold(len(frame))
+            self._spawn(self._decode_in_turns(api, exchange, frame, position))
         else:
             # Bytes after the end are let pass, as in Kafka: librdkafka sends some with Metadata.
             body, _ = api.request.decode_from(frame, position, exchange.version)
+            self._start(api, exchange, frame, body)
+
+    async def _decode_in_turns(
+        self, api: Api, exchange: Exchange, frame: memoryview, position: int
+    ) -> None:
+        try:
+            steps = api.request.decode_in_steps(frame, position, exchange.version)
+            body, _ = await in_turns(steps)
+            self._start(api, exchange, frame, body)
+        except WireError as broken:
+            exchange.connection.refuse(str(broken))
+        except Exception:
+            self._failed(exchange)
+        finally:
+            exchange.connection.release()
+
+    def _start(self, api: Api, exchange: Exchange, frame: memoryview, body: Message) -> None:
+        assert api.handle is not None
         request = Request(
             body,
             exchange.api_key,
@@ -100,11 +137,16 @@ class Dispatcher:
             exchange.connection,
         )
         response = api.handle(self._services, request)
+        in_steps = inspect.isgenerator(response)
         if inspect.isawaitable(response):
             exchange.park()
             self._spawn(self._finish_later(exchange, response))
-        else:
+        elif not in_steps:
             self._finish(exchange, response)
+        elif body.has_more_than(api.at_once_max):
+            self._spawn(self._finish_later(exchange, in_turns(response)))
+        else:
+            self._finish(exchange, at_once(response))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -118,11 +160,32 @@ class Dispatcher:
             self._failed(exchange)
 
     def _finish(self, exchange: Exchange, response: Message) -> None:
+        if response.has_more_than(ELEMENTS_AT_ONCE_MAX):
+            self._spawn(self._finish_in_turns(exchange, response))
+            return
         for code in response.error_codes():
             self._services.count_error(exchange.api_key, code)
         exchange.finish(
             encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response)
         )
+
+    async def _finish_in_turns(self, exchange: Exchange, response: Message) -> None:
+        try:
+            await self._count_in_turns(exchange.api_key, response)
+            frame = await encode_wide_response(
+                exchange.api_key, exchange.version, exchange.correlation_id, response
+            )
+            exchange.finish(frame)
+        except Exception:
+            self._failed(exchange)
+
+    async def _count_in_turns(self, api_key: int, response: Message) -> None:
+        turn = Turn()
+        for number, code in enumerate(response.each_code(), 1):
+            if code:
+                self._services.count_error(api_key, code)
+            if number % CODES_PER_CHECK == 0 and turn.is_over:
+                await turn.next()
 
     def _failed(self, exchange: Exchange) -> None:
         log.exception(

@@ -10,9 +10,16 @@ from __future__ import annotations
 
 import ipaddress
 
-from penstock.api.frames import LENGTH_BYTES, BadHeader, client_id, encode_response, read_header
+from penstock.api.frames import (
+    LENGTH_BYTES,
+    BadHeader,
+    client_id,
+    encode_wide_response,
+    read_header,
+)
 from penstock.api.registry import ANONYMOUS, Request, handler
 from penstock.base.errors import ErrorCode
+from penstock.net.turn import in_turns
 from penstock.serving.services import Services
 from penstock.wire.errors import WireError
 from penstock.wire.messages.default_principal_data import DefaultPrincipalData
@@ -30,7 +37,7 @@ async def envelope(services: Services, request: Request[EnvelopeRequest]) -> Env
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
         principal = _principal(request.body.request_principal)
-        body, _ = api.request.decode_from(frame, position, version)
+        body, _ = await in_turns(api.request.decode_in_steps(frame, position, version))
         inner = Request(
             body,
             api.key,
@@ -50,7 +57,7 @@ async def envelope(services: Services, request: Request[EnvelopeRequest]) -> Env
     response = await api.handle(services, inner)
     if ErrorCode.NOT_CONTROLLER in response.error_codes():
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    answer = encode_response(api.key, version, correlation_id, response)
+    answer = await encode_wide_response(api.key, version, correlation_id, response)
     return EnvelopeResponse(response_data=answer[LENGTH_BYTES:])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.net.turn import Turn
 from penstock.serving.services import Services
 from penstock.wire.messages.find_coordinator import (
     Coordinator,
@@ -18,6 +19,8 @@ from penstock.wire.messages.find_coordinator import (
 
 BATCHED_FROM = 4
 GROUP, TRANSACTION, SHARE = 0, 1, 2
+KEYS_PER_CHECK = 100
+"""Keys that are looked up before the clock is checked."""
 
 
 @handler(FindCoordinatorRequest, FindCoordinatorResponse)
@@ -26,7 +29,11 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     body = request.body
     keys = body.coordinator_keys if request.version >= BATCHED_FROM else [body.key]
-    found = [await _find(services, request, key) for key in keys]
+    found, turn = [], Turn()
+    for number, key in enumerate(keys, 1):
+        found.append(await _find(services, request, key))
+        if number % KEYS_PER_CHECK == 0 and turn.is_over:
+            await turn.next()
     if request.version >= BATCHED_FROM:
         return FindCoordinatorResponse(coordinators=found)
     (one,) = found

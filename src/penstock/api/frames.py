@@ -6,6 +6,7 @@ import struct
 from typing import Final, TypeAlias
 
 from penstock.api.registry import APIS, Api
+from penstock.net.turn import in_turns
 from penstock.wire.apis import ApiKey
 from penstock.wire.decoders import skip_tags
 from penstock.wire.errors import WireError
@@ -64,10 +65,27 @@ def client_id(frame: memoryview) -> str | None:
 
 def encode_response(api_key: int, version: int, correlation_id: int, response: Message) -> bytes:
     """The whole frame of `response`: length, header, body."""
-    version = max(version, 0)
+    out = _response_header(api_key, max(version, 0), response)
+    response.encode_into(out, max(version, 0))
+    return _framed(out, correlation_id)
+
+
+async def encode_wide_response(
+    api_key: int, version: int, correlation_id: int, response: Message
+) -> bytes:
+    """The same for a response with very many elements: others run in between."""
+    out = _response_header(api_key, max(version, 0), response)
+    out += await in_turns(response.encode_in_steps(max(version, 0)))
+    return _framed(out, correlation_id)
+
+
+def _response_header(api_key: int, version: int, response: Message) -> bytearray:
     out = bytearray(_RESPONSE.size)
     if type(response).is_flexible(version) and api_key != ApiKey.API_VERSIONS:
         out.append(0)  # no tagged fields in the header
-    response.encode_into(out, version)
+    return out
+
+
+def _framed(out: bytearray, correlation_id: int) -> bytes:
     _RESPONSE.pack_into(out, 0, len(out) - LENGTH_BYTES, correlation_id)
     return bytes(out)

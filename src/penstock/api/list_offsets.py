@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from penstock.api.registry import Request, handler
+from penstock.api.registry import LOGS_AT_ONCE_MAX, Request, handler
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.net.turn import Turn
 from penstock.serving.offsets import (
@@ -33,8 +33,6 @@ from penstock.wire.messages.list_offsets import (
 # From which version on each special time may be asked for.
 _SPECIAL_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 LEADER_EPOCH_FROM = 4
-PARTITIONS_AT_ONCE_MAX = 20
-"""Of more, the logs may have to be opened, which takes half a millisecond each."""
 
 
 @handler(ListOffsetsRequest, ListOffsetsResponse)
@@ -44,8 +42,9 @@ def list_offsets(
     body = request.body
     isolation = FOLLOWER if body.replica_id >= 0 else body.isolation_level
     lookup = services.offsets.lookup(request.principal, isolation)
-    wanted = [partition for topic in body.topics for partition in topic.partitions]
-    if len(wanted) > PARTITIONS_AT_ONCE_MAX or any(asks_for_record(w.timestamp) for w in wanted):
+    if sum(len(topic.partitions) for topic in body.topics) > LOGS_AT_ONCE_MAX or any(
+        asks_for_record(wanted.timestamp) for topic in body.topics for wanted in topic.partitions
+    ):
         return _list_in_turns(lookup, request)
     return ListOffsetsResponse(
         topics=[

@@ -6,22 +6,24 @@ the answer waits for it, so clients need not ask again. Topics can be asked for 
 version 10 on (12 for clients). Authorised operations are all of a resource's, as there are
 no ACLs yet.
 
-Topics are kept as they were encoded, until they change. When all are asked for, and they are many,
-what is missing is encoded some at a time, with turns for others in between, and those who ask are
-answered one after the other.
+Topics are kept as they were encoded, until they change. When many partitions are asked for, what is
+missing is encoded some at a time, with turns for others in between, and those who ask are answered
+one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import cast
+from collections.abc import Awaitable, Mapping
+from types import MappingProxyType
+from typing import Final, cast
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import ZERO_UUID
-from penstock.metadata.image import Topic
+from penstock.base.steps import Steps
+from penstock.metadata.image import Partition, Topic
 from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
-from penstock.net.turn import Turn
+from penstock.net.turn import Turn, in_turns
 from penstock.serving.services import Services
 from penstock.serving.topic_pieces import Form
 from penstock.wire.messages.metadata import (
@@ -40,6 +42,8 @@ PARTITIONS_AT_ONCE_MAX = 500
 # Bits of the operations that exist on a resource (KIP-430).
 CLUSTER_OPERATIONS = sum(1 << op for op in (5, 7, 8, 9, 10, 11, 12))
 TOPIC_OPERATIONS = sum(1 << op for op in (3, 4, 5, 6, 7, 8, 10, 11))
+
+_NONE_REFUSED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class _Joined(list[MetadataResponseTopic]):
@@ -83,11 +87,11 @@ def _answer(
         if services.topics.partition_count(request.principal) > PARTITIONS_AT_ONCE_MAX:
             return _answer_with_many(services, request)
         return _answer_with_all(services, request)
-    missing = _to_create(services, request)
+    if _is_wide(services, request, body.topics):
+        return _answer_with_named(services, request)
+    missing = _to_create(services, request, body.topics)
     if missing:
         return _create_then_answer(services, request, missing)
-    if len(body.topics) > PARTITIONS_AT_ONCE_MAX:
-        return _answer_with_named(services, request)
     return _response(services, request, [_wanted(services, t, request) for t in body.topics])
 
 
@@ -111,58 +115,99 @@ async def _answer_with_many(
                 topic = services.topics.all(request.principal).get(name)
                 if topic is None:
                     continue
-                known.put(topic.id, _topic(services, topic, request))
+                piece = await _topic_in_turns(services, topic, request)
+                if piece is None:
+                    topic = services.topics.all(request.principal).get(name)
+                    if topic is None:
+                        continue
+                    piece = _topic(services, topic, request)
+                known.put(topic.id, piece)
                 if turn.is_over:
                     await turn.next()
         return _response(services, request, known.joined(_Joined))
 
 
+def _is_wide(
+    services: Services, request: Request[MetadataRequest], wanted: list[MetadataRequestTopic]
+) -> bool:
+    """Whether so much is asked for by name that it has to be answered in turns."""
+    if len(wanted) > PARTITIONS_AT_ONCE_MAX:
+        return True
+    if services.topics.partition_count(request.principal) <= PARTITIONS_AT_ONCE_MAX:
+        return False
+    pieces, form, left = services.topics.pieces, _form(request), PARTITIONS_AT_ONCE_MAX
+    for topic in wanted:
+        found = _find(services, topic, request, _NONE_REFUSED)
+        if isinstance(found, Topic) and pieces.get(found.id, form) is None:
+            left -= len(found.partitions)
+    return left < 0
+
+
 async def _answer_with_named(
     services: Services, request: Request[MetadataRequest]
 ) -> MetadataResponse:
-    """Many topics by name, some at a time."""
+    """Many topics or partitions by name, some at a time."""
+    wanted, refused = request.body.topics or [], {}
+    missing = _to_create(services, request, wanted)
+    if missing:
+        refused = await services.topics.create(request.principal, missing)
     async with services.topics.pieces.turn:
         topics, turn = [], Turn()
-        for wanted in request.body.topics or ():
-            topics.append(_wanted(services, wanted, request))
+        for topic in wanted:
+            found = _find(services, topic, request, refused)
+            if isinstance(found, Topic):
+                piece = await _topic_in_turns(services, found, request)
+                found = piece or _wanted(services, topic, request, refused)
+            topics.append(found)
             if turn.is_over:
                 await turn.next()
         return _response(services, request, topics)
 
 
-def _to_create(services: Services, request: Request[MetadataRequest]) -> list[str]:
-    body = request.body
-    if not (services.topics.auto_create and body.allow_auto_topic_creation):
+def _to_create(
+    services: Services, request: Request[MetadataRequest], wanted: list[MetadataRequestTopic]
+) -> list[str]:
+    if not (services.topics.auto_create and request.body.allow_auto_topic_creation):
         return []
-    return [
-        topic.name
-        for topic in body.topics or ()
-        if topic.name is not None and topic.name not in services.topics.all(request.principal)
-    ]
+    known = services.topics.all(request.principal)
+    return [t.name for t in wanted if t.name is not None and t.name not in known]
 
 
 async def _create_then_answer(
     services: Services, request: Request[MetadataRequest], missing: list[str]
 ) -> MetadataResponse:
     refused = await services.topics.create(request.principal, missing)
-    topics = []
-    for wanted in request.body.topics or ():
-        code = refused.get(wanted.name or "")
-        if code is not None and wanted.name not in services.topics.all(request.principal):
-            topics.append(MetadataResponseTopic(error_code=code, name=wanted.name))
-        else:
-            topics.append(_wanted(services, wanted, request))
+    topics = [_wanted(services, topic, request, refused) for topic in request.body.topics or ()]
     return _response(services, request, topics)
 
 
 def _wanted(
-    services: Services, wanted: MetadataRequestTopic, request: Request[MetadataRequest]
+    services: Services,
+    wanted: MetadataRequestTopic,
+    request: Request[MetadataRequest],
+    refused: Mapping[str, int] = _NONE_REFUSED,
 ) -> MetadataResponseTopic:
+    found = _find(services, wanted, request, refused)
+    return _topic(services, found, request) if isinstance(found, Topic) else found
+
+
+def _find(
+    services: Services,
+    wanted: MetadataRequestTopic,
+    request: Request[MetadataRequest],
+    refused: Mapping[str, int],
+) -> Topic | MetadataResponseTopic:
+    """The topic, or the answer that says why there is none; `refused` are those that could not be
+    created.
+    """
+    code = refused.get(wanted.name or "")
+    if code is not None and wanted.name not in services.topics.all(request.principal):
+        return MetadataResponseTopic(error_code=code, name=wanted.name)
     by_id = wanted.topic_id != ZERO_UUID
     try:
         if wanted.name is None and not by_id:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-        topic = services.topics.find(
+        return services.topics.find(
             request.principal, wanted.topic_id if by_id else wanted.name or ""
         )
     except ApiError as e:
@@ -170,7 +215,6 @@ def _wanted(
         if not by_id and not _legal(wanted.name or ""):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=wanted.topic_id)
-    return _topic(services, topic, request)
 
 
 def _legal(name: str) -> bool:
@@ -188,9 +232,42 @@ def _topic(
     form = _form(request)
     piece: MetadataResponseTopic | None = services.topics.pieces.get(topic.id, form)
     if piece is None:
-        piece = MetadataResponse.piece(_told(services, topic, request), request.version)
+        partitions = [
+            _partition(services, index, partition, request)
+            for index, partition in enumerate(topic.partitions)
+        ]
+        told = _told(topic, request, partitions)
+        piece = MetadataResponse.piece(told, request.version)
         services.topics.pieces.put(topic.id, form, piece, piece_bytes(piece))
     return piece
+
+
+async def _topic_in_turns(
+    services: Services, topic: Topic, request: Request[MetadataRequest]
+) -> MetadataResponseTopic | None:
+    """The same, if it has many partitions with turns for others; None if it has changed meanwhile.
+    Who calls holds `pieces.turn`, and does it at once then: it may change again.
+    """
+    pieces, form = services.topics.pieces, _form(request)
+    if len(topic.partitions) <= PARTITIONS_AT_ONCE_MAX or pieces.get(topic.id, form) is not None:
+        return _topic(services, topic, request)
+    pieces.begin(topic.id)
+    piece = await in_turns(_piece_steps(services, topic, request))
+    if not pieces.end(topic.id):
+        return None
+    if pieces.get(topic.id, form) is None:
+        pieces.put(topic.id, form, piece, piece_bytes(piece))
+    return piece
+
+
+def _piece_steps(
+    services: Services, topic: Topic, request: Request[MetadataRequest]
+) -> Steps[MetadataResponseTopic]:
+    told = _told(topic, request, [])
+    for index, partition in enumerate(list(topic.partitions)):
+        told.partitions.append(_partition(services, index, partition, request))
+        yield
+    return (yield from MetadataResponse.piece_in_steps(told, request.version))
 
 
 def _form(request: Request[MetadataRequest]) -> Form:
@@ -198,28 +275,31 @@ def _form(request: Request[MetadataRequest]) -> Form:
 
 
 def _told(
-    services: Services, topic: Topic, request: Request[MetadataRequest]
+    topic: Topic, request: Request[MetadataRequest], partitions: list[MetadataResponsePartition]
 ) -> MetadataResponseTopic:
     told = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            MetadataResponsePartition(
-                error_code=0 if p.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=index,
-                leader_id=p.leader,
-                leader_epoch=p.leader_epoch,
-                replica_nodes=list(p.replicas),
-                isr_nodes=list(p.isr),
-                offline_replicas=services.cluster.offline(request.principal, p.replicas),
-            )
-            for index, p in enumerate(topic.partitions)
-        ],
+        partitions=partitions,
     )
     if request.body.include_topic_authorized_operations:
         told.topic_authorized_operations = TOPIC_OPERATIONS
     return told
+
+
+def _partition(
+    services: Services, index: int, partition: Partition, request: Request[MetadataRequest]
+) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=0 if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=services.cluster.offline(request.principal, partition.replicas),
+    )
 
 
 def _response(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.api.registry import Request, handler
+from penstock.api.registry import LOGS_AT_ONCE_MAX, Request, handler
 from penstock.base.errors import ApiError
+from penstock.base.steps import Steps
 from penstock.serving.services import Services
 from penstock.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -14,22 +15,20 @@ from penstock.wire.messages.offset_for_leader_epoch import (
 )
 
 
-@handler(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse)
+@handler(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, at_once_max=LOGS_AT_ONCE_MAX)
 def offset_for_leader_epoch(
     services: Services, request: Request[OffsetForLeaderEpochRequest]
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    _end_of_epoch(services, request.principal, topic.topic, p)
-                    for p in topic.partitions
-                ],
+) -> Steps[OffsetForLeaderEpochResponse]:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.body.topics:
+        answers = OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(answers)
+        for wanted in topic.partitions:
+            answers.partitions.append(
+                _end_of_epoch(services, request.principal, topic.topic, wanted)
             )
-            for topic in request.body.topics
-        ]
-    )
+            yield
+    return response
 
 
 def _end_of_epoch(

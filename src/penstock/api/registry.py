@@ -2,7 +2,9 @@
 
 Two kinds of handlers:
 * `@handler(Request, Response)`: takes the decoded request, returns (or awaits) the response
-  message. `on_controller=True` marks what the active controller decides (`api.controller`): only
+  message. One that does something for each of many elements may be a generator, which stops after
+  each of them and returns the response: if the request has more than `at_once_max`, others run in
+  between. `on_controller=True` marks what the active controller decides (`api.controller`): only
   such requests may come in an Envelope.
 * `@raw_handler(...)`: Produce and Fetch, which bring their own codecs and answer through the
   exchange.
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.base.errors import invariant
+from penstock.base.steps import Steps
 from penstock.net.connection import Connection, Exchange
 from penstock.serving.services import Services
 from penstock.wire import apis as wire_apis
@@ -22,6 +25,10 @@ from penstock.wire.apis import ApiKey
 from penstock.wire.schema import Message
 
 ANONYMOUS = "User:ANONYMOUS"
+ELEMENTS_AT_ONCE_MAX = 500
+"""To do something quick for so many elements, or to encode them, takes a few milliseconds."""
+LOGS_AT_ONCE_MAX = 20
+"""For partitions whose logs may have to be opened, which takes half a millisecond each."""
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -44,6 +51,7 @@ class Request(Generic[Q]):
     """It came in an envelope: this node was taken for the active controller."""
 
 
+Handler: TypeAlias = Callable[[Services, Request[Q]], R | Awaitable[R] | Steps[R]]
 RawHandler: TypeAlias = Callable[[Services, Exchange, memoryview, int], None]
 
 
@@ -59,23 +67,29 @@ class Api:
     handle: Callable[[Services, Request[Any]], Any] | None = None
     handle_raw: RawHandler | None = None
     on_controller: bool = False
+    at_once_max: int = ELEMENTS_AT_ONCE_MAX
 
 
 APIS: dict[int, Api] = {}
 
 
 def handler(
-    request: type[Q], response: type[R], *, on_controller: bool = False
-) -> Callable[
-    [Callable[[Services, Request[Q]], R | Awaitable[R]]],
-    Callable[[Services, Request[Q]], R | Awaitable[R]],
-]:
+    request: type[Q],
+    response: type[R],
+    *,
+    on_controller: bool = False,
+    at_once_max: int = ELEMENTS_AT_ONCE_MAX,
+) -> Callable[[Handler[Q, R]], Handler[Q, R]]:
     """Serve `request` in all its versions by the decorated function."""
 
-    def register(
-        function: Callable[[Services, Request[Q]], R | Awaitable[R]],
-    ) -> Callable[[Services, Request[Q]], R | Awaitable[R]]:
-        _add(request, response, handle=function, on_controller=on_controller)
+    def register(function: Handler[Q, R]) -> Handler[Q, R]:
+        _add(
+            request,
+            response,
+            handle=function,
+            on_controller=on_controller,
+            at_once_max=at_once_max,
+        )
         return function
 
     return register
@@ -98,6 +112,7 @@ def _add(
     handle: Callable[[Services, Request[Any]], Any] | None = None,
     handle_raw: RawHandler | None = None,
     on_controller: bool = False,
+    at_once_max: int = ELEMENTS_AT_ONCE_MAX,
 ) -> None:
     assert request.API_KEY is not None
     key = ApiKey(request.API_KEY)
@@ -113,4 +128,5 @@ def _add(
         handle,
         handle_raw,
         on_controller,
+        at_once_max,
     )

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from penstock.base.errors import ApiError
-from penstock.metadata.controller import Controller, Decision
+from penstock.metadata.controller import Controller, Deciding, Decision
 from penstock.metadata.image import Broker
 from penstock.metadata.liveness import EndedSession
 from penstock.peers.connection import Address
@@ -57,7 +57,7 @@ class ActiveController:
         node_id: int,
         listener: str,
         now_ms: Callable[[], int],
-        submit: Callable[[Callable[[Controller], Decision[Any]]], Awaitable[Any]],
+        submit: Callable[[Callable[[Controller], Deciding[Any]]], Awaitable[Any]],
     ) -> None:
         """`listener` is the one by which nodes reach each other."""
         self.controller = controller
@@ -206,7 +206,7 @@ class ActiveController:
 
     # -- deciding ------------------------------------------------------------------------------
 
-    async def _decide(self, decide: Callable[[Controller], Decision[R]]) -> R | None:
+    async def _decide(self, decide: Callable[[Controller], Deciding[R]]) -> R | None:
         """What the controller does by itself: if it cannot, a later controller will."""
         try:
             done: R = await self._submit(decide)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.base.errors import StorageError
@@ -22,7 +22,7 @@ from penstock.base.ids import Uuid
 from penstock.controlling.metadata_log import MetadataLog
 from penstock.controlling.metadata_snapshots import Snapshot
 from penstock.metadata.delta import MetadataDelta
-from penstock.metadata.image import MetadataImage
+from penstock.metadata.image import MetadataImage, Partition
 from penstock.metadata.records import MetadataRecord, decode_batch
 
 logger = logging.getLogger("penstock.controlling")
@@ -38,6 +38,8 @@ class Decided(NamedTuple):
     records: list[MetadataRecord]
     size_bytes: int
     timestamp_ms: int
+    made: Sequence[Partition] = ()
+    """The partitions of their PartitionRecords, made before they are applied, all at once."""
 
 
 class CommittedMetadata:
@@ -131,7 +133,7 @@ class CommittedMetadata:
             self.on_failed(self.failure)
 
     def _apply_decided(self, decided: Decided, delta: MetadataDelta) -> int:
-        self.image.apply(decided.records, delta)
+        self.image.apply(decided.records, delta, decided.made)
         self.applied_offset = decided.end_offset
         self.last_timestamp_ms = decided.timestamp_ms
         self.bytes_since_snapshot += decided.size_bytes

@@ -20,7 +20,8 @@ from penstock.base.errors import ApiError, ErrorCode
 from penstock.controlling.active_controller import Link
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.metadata.broker_control import speaks_for
-from penstock.metadata.controller import Controller, Decision
+from penstock.metadata.controller import Controller, Deciding
+from penstock.net.turn import in_turns
 from penstock.peers.connection import Address, response_type
 from penstock.peers.errors import PeerError, PeerLost, PeerUnreachable
 from penstock.peers.peers import Channel, Peers
@@ -143,7 +144,7 @@ class ControllerAccess:
 
     # -- here ----------------------------------------------------------------------------------
 
-    async def submit(self, decide: Callable[[Controller], Decision[R]]) -> R:
+    async def submit(self, decide: Callable[[Controller], Deciding[R]]) -> R:
         """Make a decision, and give its response when its records are committed.
 
         `ApiError` NOT_CONTROLLER where this node is not the active controller.
@@ -215,7 +216,8 @@ class ControllerAccess:
         version = question.version
         if version is None:
             version = APIS[key].stable_versions[-1]
-        envelope = _envelope(question, key, version)
+        encoded = await in_turns(request.encode_in_steps(version))
+        envelope = _envelope(question, key, version, encoded)
         response = await self._send(address, Channel.FORWARD, envelope, timeout_s)
         if response.error_code == ErrorCode.NOT_CONTROLLER:
             raise PeerError(f"{address} is not the active controller")
@@ -225,7 +227,8 @@ class ControllerAccess:
         position = _CORRELATION_ID_BYTES
         if response_header_version(key, version):
             position = skip_tags(data, position, len(data))
-        return response_type(kind).decode_from(data, position, version)[0]
+        steps = response_type(kind).decode_in_steps(data, position, version)
+        return (await in_turns(steps))[0]
 
     async def _send(
         self, address: Address, channel: Channel, request: Message, timeout_s: float
@@ -253,13 +256,14 @@ def _moved(request: Message, response: Message) -> bool:
     return any(code in _MOVED for code in response.error_codes())
 
 
-def _envelope(question: _Question, key: ApiKey, version: int) -> EnvelopeRequest:
+def _envelope(question: _Question, key: ApiKey, version: int, encoded: bytes) -> EnvelopeRequest:
+    """`encoded` is the request in this version."""
     header = _HEADER.pack(key, version, 0, _NO_CLIENT_ID)
     if request_header_version(key, version) >= _TAGS_FROM:
         header += b"\0"
     principal = question.principal
     return EnvelopeRequest(
-        request_data=header + question.request.encode(version),
+        request_data=header + encoded,
         request_principal=None if principal is None else _encode_principal(principal),
         client_host_address=_encode_host(question.client_host),
     )
@@ -278,7 +282,7 @@ def _encode_host(host: str) -> bytes:
         return b""
 
 
-def _decided_by(decide: Callable[[Controller, Q], Decision[Any]]) -> Decide:
+def _decided_by(decide: Callable[[Controller, Q], Deciding[Any]]) -> Decide:
     return lambda access, question: access.submit(lambda c: decide(c, question.request))
 
 

@@ -2,8 +2,11 @@
 
 A decision's records become one batch of the log; its response waits until they are committed and
 applied. When the leadership is lost, the controller is dropped, and responses that wait for records
-fail with NOT_CONTROLLER: the next leader decides whether those are committed. Owned by the event
-loop's thread.
+fail with NOT_CONTROLLER: the next leader decides whether those are committed.
+
+One decision is made at a time. A large one is made in turns, with other work of the node in
+between: its records are decided, encoded, appended (at once, as one batch) and applied to the
+controller's image before the next one begins. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.steps import Steps, at_once
 from penstock.config.layers import BrokerSettings
 from penstock.controlling.active_controller import ActiveController
 from penstock.controlling.committed_metadata import Decided
-from penstock.metadata.controller import Controller, Decision
-from penstock.metadata.records import MetadataRecord, encode_record
+from penstock.metadata.controller import Controller, Deciding
+from penstock.metadata.image import MetadataImage, Partition
+from penstock.metadata.records import MetadataRecord, PartitionRecord, encode_record
+from penstock.metadata.topic_control import ELEMENTS_PER_STEP
+from penstock.net.turn import in_turns
 from penstock.raft.effects import BecameLeader
 
 if TYPE_CHECKING:
@@ -39,6 +46,8 @@ class ControllerSeat:
         self.settings = settings
         self._rng = rng
         self._led: BecameLeader | None = None
+        self._deciding = asyncio.Lock()
+        """Held while a decision is made, until the controller's image has its records."""
         # (end offset, waiter) of what is appended and not yet committed.
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
@@ -99,44 +108,74 @@ class ControllerSeat:
 
     # -- decisions -----------------------------------------------------------------------------
 
-    async def submit(self, decide: Callable[[Controller], Decision[R]]) -> R:
+    async def submit(self, decide: Callable[[Controller], Deciding[R]]) -> R:
         """Make a decision, and give its response when its records are committed."""
-        await self._driver.until_idle()
-        active = self.active
-        if active is None or self._driver.failure is not None:
-            raise self._unavailable()
-        self._bootstrap(active)
-        records, response = decide(active.controller)
-        if records:
-            committed = self._append(active, records)
+        async with self._deciding:
+            await self._driver.until_idle()
+            active = self.active
+            if active is None or self._driver.failure is not None:
+                raise self._unavailable()
+            if not active.bootstrapped:
+                await self._bootstrap(active)
+            decision = decide(active.controller)
+            if not isinstance(decision, tuple):
+                decision = await in_turns(decision, own=True)
+            records, response = decision
+            committed: asyncio.Future[None] | None
+            if records:
+                committed = await self._append(active, records)
+            else:
+                # A response that only reads may still rest on records that are not committed.
+                committed = self._waiters[-1][1] if self._waiters else None
             active.arm()
+        if committed is not None:
             # A waiter that is cancelled must not cancel others that wait for the same records.
             await asyncio.shield(committed)
-        else:
-            active.arm()
-            if self._waiters:
-                # A response that only reads may still depend on records that are not committed.
-                await asyncio.shield(self._waiters[-1][1])
         return response
 
-    def _bootstrap(self, active: ActiveController) -> None:
+    async def _bootstrap(self, active: ActiveController) -> None:
         """The first records of a new cluster come before every decision."""
-        if not active.bootstrapped:
-            records, _ = active.controller.bootstrap()
-            if records:
-                self._append(active, records)
-            active.bootstrapped = True
+        records, _ = active.controller.bootstrap()
+        if records:
+            await self._append(active, records)
+        active.bootstrapped = True
 
-    def _append(
+    async def _append(
         self, active: ActiveController, records: list[MetadataRecord]
     ) -> asyncio.Future[None]:
-        level = active.controller.image.metadata_version
+        """Append the records and apply them to the controller's image; what is returned is done
+        when they are committed.
+        """
+        image = active.controller.image
+        values, made = await in_turns(_prepared(records, image), own=True)
+        await self._driver.until_idle()  # others may have had a turn
+        if self.active is not active or self._driver.failure is not None:
+            raise self._unavailable()
         now_ms = self._driver.now_ms()
-        append = self._driver.append([encode_record(record, level) for record in records])
-        active.controller.replay(records)
+        append = self._driver.append(values)
         self._driver.metadata.decided[append.first] = Decided(
-            append.last + 1, records, len(append.batches), now_ms
+            append.last + 1, records, len(append.batches), now_ms, made
         )
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((append.last + 1, committed))
+        applying = active.controller.replay(records, made)
+        try:
+            await in_turns(applying, own=True)
+        finally:
+            at_once(applying)  # whoever waits may be cancelled, but the records are in the log
         return committed
+
+
+def _prepared(
+    records: list[MetadataRecord], image: MetadataImage
+) -> Steps[tuple[list[bytes], list[Partition]]]:
+    """The records encoded, and the partitions that they make."""
+    values: list[bytes] = []
+    made: list[Partition] = []
+    for record in records:
+        values.append(encode_record(record, image.metadata_version))
+        if isinstance(record, PartitionRecord):
+            made.append(image.partition_of(record))
+        if len(values) % ELEMENTS_PER_STEP == 0:
+            yield
+    return values, made

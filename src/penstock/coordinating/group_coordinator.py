@@ -1,24 +1,29 @@
 """The group coordinator of this node: a shard for each partition of `__consumer_offsets` it leads.
 
-Duty, beyond what all coordinators share (`coordinators`): notify shards of changed topics, end
-transactions in them, and show what the node knows of its groups. Owned by the event loop's thread.
+Duty, beyond what all coordinators share (`coordinators`): notify shards of changed topics, prepare
+commits with very many offsets in turns, end transactions in them, and show what the node knows of
+its groups. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.coordinating.coordinators import (
     CoordinatorEnvironment,
     InternalTopic,
     ShardedCoordinator,
 )
 from penstock.coordinating.shard_driver import ShardKind
+from penstock.coordinator.commits import Commit, CommitRequest
 from penstock.coordinator.config import GroupConfig
+from penstock.coordinator.consumer.regex import TopicPattern, pattern_of
+from penstock.coordinator.consumer.subscriptions import matchable
 from penstock.coordinator.effects import EndTxnMarker, ProducerIdentity
 from penstock.coordinator.offsets import GroupOffset
 from penstock.coordinator.refusals import refuse
@@ -26,6 +31,8 @@ from penstock.coordinator.shard import GroupShard
 from penstock.coordinator.topics import ImageTopics
 from penstock.metadata.image import ResourceType
 from penstock.metadata.names import OFFSETS_TOPIC
+from penstock.net.turn import in_turns
+from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.wire.messages.join_group import JoinGroupRequest
 from penstock.wire.messages.leave_group import LeaveGroupRequest
@@ -40,6 +47,10 @@ if TYPE_CHECKING:
     from penstock.metadata.delta import MetadataDelta
     from penstock.wire.schema import Message
 
+OFFSETS_AT_ONCE_MAX: Final = 100
+"""A commit of more is made ready in turns."""
+MATCHED_AT_ONCE_MAX: Final = 200
+"""With more topics a regular expression is matched in turns."""
 GROUP_SHARDS: Final = ShardKind(
     "group coordinator",
     refuse,
@@ -77,10 +88,78 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
     def _expire(self, shard: GroupShard, now_ms: int) -> Effects:
         return shard.expire(now_ms)
 
+    # -- what is large -------------------------------------------------------------------------
+
+    def submit(
+        self, key: str, request: Message, version: int, client_id: str, client_host: str
+    ) -> Message | Awaitable[Message]:
+        if isinstance(request, OffsetCommitRequest) and request.has_more_than(OFFSETS_AT_ONCE_MAX):
+            return self._submit_in_turns(key, request, version, client_id, client_host)
+        if (
+            isinstance(request, ConsumerGroupHeartbeatRequest)
+            and request.subscribed_topic_regex
+            and len(self._metadata.topics) > MATCHED_AT_ONCE_MAX
+        ):
+            return self._match_then_submit(key, request, version, client_id, client_host)
+        return super().submit(key, request, version, client_id, client_host)
+
+    async def _match_then_submit(
+        self,
+        key: str,
+        request: ConsumerGroupHeartbeatRequest,
+        version: int,
+        client_id: str,
+        client_host: str,
+    ) -> Message:
+        """Match a regular expression with very many topics before the group asks for it."""
+        pattern = self._pattern(key, request.subscribed_topic_regex or "")
+        if pattern is not None:
+            await in_turns(pattern.learn(matchable(self._topics)))
+        answer = super().submit(key, request, version, client_id, client_host)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def _pattern(self, key: str, regex: str) -> TopicPattern | None:
+        """The one that the group will use; None if it will refuse it."""
+        driver = self._driver_of(key)
+        if driver is None:
+            return None
+        try:
+            return pattern_of(regex, driver.shard.environment.patterns)
+        except ApiError:
+            return None
+
+    async def _submit_in_turns(
+        self, key: str, request: OffsetCommitRequest, version: int, client_id: str, client_host: str
+    ) -> Message:
+        """Make very many offsets ready before the shard stores them, all at once."""
+        commit = await self.prepared(request, version)
+        driver = self._driver_of(key)
+        if driver is None:
+            return refuse(request, version, ErrorCode.NOT_COORDINATOR)
+        answer = driver.submit(
+            request,
+            version,
+            client_id,
+            client_host,
+            handle=lambda shard, caller, now_ms: shard.commit(commit, caller, now_ms),
+        )
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def prepared(self, request: CommitRequest, version: int) -> Commit:
+        """The commit, as far as the group need not be asked."""
+        commit, limit = Commit(request, version), self._group_config.offset_metadata_max_bytes
+        await in_turns(commit.prepare(self._topics, limit, self._env.clock.now_ms()))
+        return commit
+
     # -- transactions --------------------------------------------------------------------------
 
     def submit_transactional(
-        self, request: TxnOffsetCommitRequest, version: int, client_id: str, client_host: str
+        self,
+        request: TxnOffsetCommitRequest,
+        commit: Commit,
+        version: int,
+        client_id: str,
+        client_host: str,
     ) -> Message | Awaitable[Message]:
         """Pass offsets that are part of a transaction to the group's shard; the caller has verified
         that the transaction is open (`transactional_commits`).
@@ -89,7 +168,14 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
         if driver is None:
             return refuse(request, version, ErrorCode.NOT_COORDINATOR)
         producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-        return driver.submit(request, version, client_id, client_host, producer)
+        return driver.submit(
+            request,
+            version,
+            client_id,
+            client_host,
+            producer,
+            lambda shard, caller, now_ms: shard.commit(commit, caller, now_ms),
+        )
 
     def end_transaction(self, index: int, marker: EndTxnMarker) -> Awaitable[ErrorCode]:
         """Write the marker of a transaction to a partition of the offsets topic and apply it to its
@@ -111,7 +197,11 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
         deleted = frozenset(topic.name for topic in delta.deleted_topics.values())
         changed = deleted.union(
             (topic.name for topic in delta.created_topics.values()),
-            (by_id[id_].name for id_, _ in delta.changed_partitions if id_ in by_id),
+            (
+                by_id[id_].name
+                for id_ in {id_ for id_, _ in delta.changed_partitions}
+                if id_ in by_id
+            ),
         )
         for driver in self._drivers.values() if changed else ():
             if deleted:

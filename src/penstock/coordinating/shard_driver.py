@@ -171,9 +171,10 @@ class ShardDriver(Generic[S]):
         client_id: str,
         client_host: str,
         producer: ProducerIdentity | None = None,
+        handle: Callable[[S, Caller, int], Effects] | None = None,
     ) -> Message | Awaitable[Message]:
         """The answer, or a future of it; `producer` is the one in whose transaction the request
-        writes.
+        writes. `handle` passes on what was prepared for the request.
         """
         code = self._unready(type(request))
         if code is None and producer is not None:
@@ -187,7 +188,10 @@ class ShardDriver(Generic[S]):
         )
         token = self._expect(waiting)
         caller = Caller(token, version, client_id, client_host)
-        self._event(lambda shard, now_ms: shard.handle(request, caller, now_ms))
+        if handle is not None:
+            self._event(lambda shard, now_ms: handle(shard, caller, now_ms))
+        else:
+            self._event(lambda shard, now_ms: shard.handle(request, caller, now_ms))
         if waiting.answer.done():
             answer: Message = waiting.answer.result()
             return answer

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import NO_SEQUENCE, TopicPartition
 from penstock.coordinating.transaction_verification import SupportedOperation, TransactionVerifier
-from penstock.coordinator.commits import Commit
 from penstock.coordinator.refusals import refuse
-from penstock.coordinator.topics import ImageTopics
 from penstock.metadata.names import OFFSETS_TOPIC
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
     from penstock.coordinating.group_coordinator import GroupCoordinator
     from penstock.log.verification import VerificationGuard
-    from penstock.metadata.image import MetadataImage
     from penstock.partitions.partition import Partition
     from penstock.partitions.replica_manager import ReplicaManager
 
@@ -63,14 +60,12 @@ class TransactionalCommits:
     def __init__(
         self,
         groups: GroupCoordinator,
-        metadata: MetadataImage,
         replicas: ReplicaManager,
         verifier: TransactionVerifier,
         clock: Clock,
         config: Callable[[], BrokerConfig],
     ) -> None:
         self._groups = groups
-        self._topics = ImageTopics(metadata)
         self._replicas = replicas
         self._verifier = verifier
         self._clock = clock
@@ -81,10 +76,13 @@ class TransactionalCommits:
     ) -> TxnOffsetCommitResponse:
         """The answer when the offsets are stored as part of the transaction, or refused."""
         try:
+            commit = await self._groups.prepared(request, version)
             # A request that stores nothing is answered by the group alone.
-            if request.group_id and Commit(request, version, self._topics).wanted:
+            if request.group_id and commit.wanted:
                 await self._verify(request, _operation(version))
-            answer = self._groups.submit_transactional(request, version, client_id, client_host)
+            answer = self._groups.submit_transactional(
+                request, commit, version, client_id, client_host
+            )
         except ApiError as e:
             answer = refuse(request, version, _OF_GROUPS.get(e.code, e.code))
         if inspect.isawaitable(answer):

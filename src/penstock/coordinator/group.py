@@ -11,8 +11,9 @@ fetch or deletion is allowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ErrorCode
@@ -22,6 +23,9 @@ from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects, Reply, TimerKey
 from penstock.coordinator.topics import TopicsView
 from penstock.wire.schema import Message
+
+if TYPE_CHECKING:
+    from penstock.coordinator.consumer.regex import Patterns
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
@@ -38,6 +42,8 @@ class Environment:
     rng: Rng
     overrides: Callable[[str], Mapping[str, str]] = lambda _: {}
     """The group's own settings at present."""
+    patterns: Patterns = field(default_factory=WeakValueDictionary)
+    """The regular expressions that groups are subscribed to."""
 
     def config_of(self, group_id: str) -> ConsumerGroupConfig:
         """What is in force for one group."""

@@ -14,12 +14,13 @@ of either ended: compaction keeps the last record of a key, and memory must agre
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import NO_LEADER_EPOCH, ZERO_UUID, Uuid
-from penstock.coordinator.commits import TOPIC_IDS_FROM, Commit, WantedOffset
+from penstock.coordinator.commits import NO_EXPIRY, TOPIC_IDS_FROM, Commit
 from penstock.coordinator.effects import CoordinatorRecord
 from penstock.coordinator.group import Environment, Group
 from penstock.coordinator.records import OffsetCommitKey, OffsetCommitValue, encode
@@ -36,7 +37,8 @@ from penstock.wire.messages.offset_fetch import (
 )
 
 NO_OFFSET = -1
-NO_EXPIRY = -1
+DOOMED_AT_ONCE_MAX = 200
+"""Offsets of deleted topics that are removed in one event: about two milliseconds."""
 
 
 class CommittedOffset(NamedTuple):
@@ -62,12 +64,14 @@ class GroupOffset(NamedTuple):
 class OffsetStore:
     """Offsets by group, topic and partition."""
 
-    __slots__ = ("_environment", "_groups", "_taken", "pending")
+    __slots__ = ("_doomed", "_environment", "_groups", "_taken", "pending")
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._groups: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self._taken = 0
+        self._doomed: deque[tuple[OffsetPlace, CommittedOffset]] = deque()
+        """Of deleted topics: still to be removed."""
         self.pending: PendingOffsets[CommittedOffset] = PendingOffsets()
 
     def has_any(self, group_id: str) -> bool:
@@ -136,26 +140,12 @@ class OffsetStore:
 
     # -- commit --------------------------------------------------------------------------------
 
-    def storable(self, commit: Commit) -> list[WantedOffset]:
-        """The offsets of `commit` that could be stored if the group agrees."""
-        limit = self._environment.config.offset_metadata_max_bytes
-        return [wanted for wanted in commit.wanted if len(wanted.metadata) <= limit]
-
-    def commit(self, commit: Commit, now_ms: int, out: list[CoordinatorRecord]) -> None:
+    def commit(self, commit: Commit, out: list[CoordinatorRecord]) -> None:
         """Store the offsets; the group has agreed."""
         producer_id = commit.producer.producer_id if commit.producer is not None else None
-        storable = self.storable(commit)
-        commit.refuse_all(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-        for wanted in storable:
-            key = OffsetCommitKey(
-                group=commit.group_id,
-                topic=wanted.topic,
-                partition=wanted.partition.partition_index,
-            )
-            value = _value(wanted, commit.retention_ms, now_ms)
+        for key, value, record in commit.storable:
             self.take(key, value, producer_id)
-            out.append(encode(key, value))
-            commit.refuse(wanted, ErrorCode.NONE)
+            out.append(record)
 
     # -- fetch ---------------------------------------------------------------------------------
 
@@ -238,14 +228,25 @@ class OffsetStore:
             self._tombstone(place, out)
 
     def topics_deleted(self, names: frozenset[str], out: list[CoordinatorRecord]) -> None:
-        committed = [
-            place
-            for group_id in self._groups
-            for place in self._places_of(group_id)
-            if place.topic in names
-        ]
-        for place in committed + self.pending.places_in(names):
+        """Remove what is pending; `remove_doomed` removes the others."""
+        for place in self.pending.places_in(names):
             self._tombstone(place, out)
+        self._doomed += [
+            (OffsetPlace(group_id, topic, partition), committed)
+            for group_id, topics in self._groups.items()
+            for topic, partitions in topics.items()
+            if topic in names
+            for partition, committed in partitions.items()
+        ]
+
+    def remove_doomed(self, out: list[CoordinatorRecord]) -> bool:
+        """Remove some of the offsets of deleted topics; whether more are left."""
+        for _ in range(min(len(self._doomed), DOOMED_AT_ONCE_MAX)):
+            place, committed = self._doomed.popleft()
+            # What was stored since is of another topic of this name.
+            if self.get(*place) is committed and place not in self.pending:
+                self._tombstone(place, out)
+        return bool(self._doomed)
 
     def _places_of(self, group_id: str) -> list[OffsetPlace]:
         return [
@@ -280,19 +281,6 @@ class OffsetStore:
         key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
         self.take(key, None, None)
         out.append(encode(key, None))
-
-
-def _value(wanted: WantedOffset, retention_ms: int, now_ms: int) -> OffsetCommitValue:
-    # The version of the record that has an expiry has no topic id.
-    unlimited = retention_ms < 0
-    return OffsetCommitValue(
-        offset=wanted.partition.committed_offset,
-        leader_epoch=wanted.partition.committed_leader_epoch,
-        metadata=wanted.metadata,
-        commit_timestamp=now_ms,
-        expire_timestamp=NO_EXPIRY if unlimited else now_ms + retention_ms,
-        topic_id=wanted.topic_id if unlimited else ZERO_UUID,
-    )
 
 
 def _same_topic(wanted: Uuid, committed: Uuid) -> bool:

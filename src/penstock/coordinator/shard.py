@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ErrorCode
+from penstock.base.steps import at_once
 from penstock.coordinator.classic import ClassicGroup
 from penstock.coordinator.commits import Commit
 from penstock.coordinator.config import GroupConfig
@@ -71,6 +72,9 @@ COMMIT_UNKNOWN_GROUP_FROM: Final = 9
 DESCRIBE_UNKNOWN_GROUP_FROM: Final = 6
 """From this version DescribeGroups says that a group is unknown; before, it is shown as dead."""
 DEAD: Final = "Dead"
+DOOMED_OFFSETS: Final[TimerKey] = ("", "offsets of deleted topics")
+"""The timer that removes them; no group has it, since its id has no kind of this name."""
+AT_ONCE_MS: Final = 0
 EXPIRED_RECORDS_MAX: Final = 10_000
 """How many offsets one round of expiry removes, so that its batch stays small."""
 
@@ -144,6 +148,8 @@ class GroupShard:
         return _HANDLERS[type(request)](self, request, caller, now_ms)
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Effects:
+        if key == DOOMED_OFFSETS:
+            return self._remove_doomed()
         group = self.groups.get(key[0])
         if group is None:
             return Effects()
@@ -162,9 +168,16 @@ class GroupShard:
         return effects
 
     def topics_deleted(self, names: frozenset[str]) -> Effects:
-        """These topics are deleted: remove their offsets."""
+        """These topics are deleted: remove their offsets, the first now, others by a timer."""
         effects = Effects()
         self.offsets.topics_deleted(names, effects.records)
+        effects.extend(self._remove_doomed())
+        return effects
+
+    def _remove_doomed(self) -> Effects:
+        effects = Effects()
+        if self.offsets.remove_doomed(effects.records):
+            effects.set_timer(DOOMED_OFFSETS, AT_ONCE_MS)
         return effects
 
     def expire(self, now_ms: int) -> Effects:
@@ -253,13 +266,19 @@ class GroupShard:
     def _commit(
         self, request: OffsetCommitRequest | TxnOffsetCommitRequest, caller: Caller, now_ms: int
     ) -> Effects:
-        commit = Commit(request, caller.version, self.environment.topics)
+        return self.commit(Commit(request, caller.version), caller, now_ms)
+
+    def commit(self, commit: Commit, caller: Caller, now_ms: int) -> Effects:
+        """Offsets to store, which may have been prepared before."""
+        topics, limit = self.environment.topics, self.environment.config.offset_metadata_max_bytes
+        if not commit.is_current(topics):
+            at_once(commit.prepare(topics, limit, now_ms))
         effects = Effects(producer=commit.producer)
         code = self._validate_commit(commit) if commit.wanted else ErrorCode.NONE
         if code is not ErrorCode.NONE:
             commit.refuse_all(code)
         elif commit.wanted:
-            self.offsets.commit(commit, now_ms, effects.records)
+            self.offsets.commit(commit, effects.records)
             effects.extend(self._committed(commit, now_ms))
         effects.answer(caller, commit.response())
         return effects
@@ -280,11 +299,7 @@ class GroupShard:
             return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(commit.group_id)
         if group is not None:
-            partitions = [
-                (wanted.topic_id, wanted.partition.partition_index)
-                for wanted in self.offsets.storable(commit)
-            ]
-            code = group.validate_offset_commit(committer, partitions)
+            code = group.validate_offset_commit(committer, commit.partitions)
             if committer.transactional and code is ErrorCode.STALE_MEMBER_EPOCH:
                 return ErrorCode.ILLEGAL_GENERATION  # the one that producers know
             return code

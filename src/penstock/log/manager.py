@@ -156,6 +156,10 @@ class LogManager:
         """All partitions that have a directory here, opened or not."""
         return set(self._known)
 
+    def is_stored(self, tp: TopicPartition) -> bool:
+        """Whether the partition has a directory here."""
+        return tp in self._known
+
     def opened(self) -> Iterator[Log]:
         return iter(list(self._logs.values()))
 

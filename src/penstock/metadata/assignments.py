@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from penstock.base.clock import Rng
@@ -35,8 +35,10 @@ def placed(
     factor: int,
     rng: Rng,
     existing: Iterable[Sequence[int]] = (),
-) -> list[list[int]]:
-    """Assignments by the placer; between equals the turn begins at a random broker."""
+) -> Iterator[list[int]]:
+    """Assignments by the placer, each when it is asked for; between equals the turn begins at a
+    random broker.
+    """
     brokers = [
         Candidate(broker.id, broker.rack, not active(broker))
         for broker in image.brokers.values()

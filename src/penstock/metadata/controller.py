@@ -3,10 +3,12 @@
 Pure: no I/O, no clock, no randomness of its own. Contract with the driver that owns it
 (`controlling`, in the event loop's thread):
 
-1. Call one decision method. It reads the image and does not change it.
+1. Call one decision method. It reads the image and does not change it. What can be large is
+   decided in steps, between which the driver may do other work, but make no other decision.
 2. Append the returned records to the metadata log as one batch. Nothing is decided if that fails.
-3. Apply them to the controller's image at once (`replay`), before any other decision: the next one
-   builds on them although they are not committed yet. Send the response when they are committed.
+3. Apply them to the controller's image (`replay`, in steps), before any other decision: the next
+   one builds on them although they are not committed yet. Send the response when they are
+   committed.
 4. When the node is no longer the active controller, drop this object: its image may be ahead of
    what was committed.
 5. Call `tick` at `next_deadline_ms`, and ask for that deadline again after every decision.
@@ -22,11 +24,12 @@ the only thing that a decision changes besides its records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.steps import Steps
 from penstock.config.layers import BrokerSettings
 from penstock.config.log_config import TOPIC_SETTINGS
 from penstock.metadata.broker_control import BrokerControl
@@ -34,7 +37,7 @@ from penstock.metadata.config_control import Change, ConfigControl
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.feature_control import update_features
 from penstock.metadata.features import new_cluster_levels
-from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.metadata.image import MetadataImage, Partition, ResourceType
 from penstock.metadata.liveness import EndedSession, Liveness
 from penstock.metadata.partition_control import PartitionControl
 from penstock.metadata.partition_index import PartitionIndex
@@ -47,7 +50,12 @@ from penstock.metadata.records import (
     ProducerIdsRecord,
     RemoveTopicRecord,
 )
-from penstock.metadata.topic_control import CreateTopics, create_partitions, delete_topics
+from penstock.metadata.topic_control import (
+    ELEMENTS_PER_STEP,
+    CreateTopics,
+    create_partitions,
+    delete_topics,
+)
 from penstock.metadata.upkeep import UNCLEAN_SETTING, Upkeep
 from penstock.wire.messages import alter_configs as alter
 from penstock.wire.messages import incremental_alter_configs as incremental
@@ -87,6 +95,8 @@ from penstock.wire.messages.update_features import UpdateFeaturesRequest, Update
 
 R = TypeVar("R")
 Decision: TypeAlias = tuple[list[MetadataRecord], R]
+Deciding: TypeAlias = Decision[R] | Steps[Decision[R]]
+"""A decision, or the steps to a large one, during which no other is made."""
 
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 
@@ -122,20 +132,29 @@ class Controller:
         self._reassignments = ReassignmentControl(image, self._index, self._unclean)
         self._upkeep = Upkeep(image, self._index, lambda: settings.config, self._unclean, now_ms)
 
-    def replay(self, records: Iterable[MetadataRecord]) -> None:
-        """Applies decided records to the controller's image."""
-        delta = MetadataDelta()
-        for record in records:
+    def replay(
+        self, records: Iterable[MetadataRecord], made: Sequence[Partition] = ()
+    ) -> Steps[None]:
+        """Applies decided records to the controller's image; nothing may be decided before it is
+        done. `made` are the partitions of the PartitionRecords among them, if they are made.
+        """
+        delta, ready = MetadataDelta(), iter(made)
+        for number, record in enumerate(records, 1):
+            if number % ELEMENTS_PER_STEP == 0:
+                yield
             if isinstance(record, PartitionRecord | PartitionChangeRecord):
                 key = (record.topic_id, record.partition_id)
                 old = self.image.partition(*key)
-                self.image.apply([record], delta)
+                is_made = made and isinstance(record, PartitionRecord)
+                self.image.apply([record], delta, (next(ready),) if is_made else ())
                 self._index.changed(key, old, self.image.partition(*key))
             elif isinstance(record, RemoveTopicRecord):
                 topic = self.image.topics_by_id[record.topic_id]
                 self.image.apply([record], delta)
                 for index, partition in enumerate(topic.partitions):
                     self._index.changed((topic.id, index), partition, None)
+                    if index % ELEMENTS_PER_STEP == ELEMENTS_PER_STEP - 1:
+                        yield
             else:
                 self.image.apply([record], delta)
                 self._upkeep.noticed(record)
@@ -247,28 +266,30 @@ class Controller:
 
     # -- topics and settings -------------------------------------------------------------------
 
-    def create_topics(self, request: CreateTopicsRequest) -> Decision[CreateTopicsResponse]:
+    def create_topics(self, request: CreateTopicsRequest) -> Steps[Decision[CreateTopicsResponse]]:
         create = CreateTopics(self.image, self._settings, self._index.load(), self._rng)
-        response = create.decide(request)
+        response = yield from create.decide(request)
         return ([] if request.validate_only else create.records), response
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> Decision[DeleteTopicsResponse]:
+    def delete_topics(self, request: DeleteTopicsRequest) -> Steps[Decision[DeleteTopicsResponse]]:
         return delete_topics(self.image, request)
 
     def create_partitions(
         self, request: CreatePartitionsRequest
-    ) -> Decision[CreatePartitionsResponse]:
-        records, response = create_partitions(self.image, self._index.load(), request, self._rng)
+    ) -> Steps[Decision[CreatePartitionsResponse]]:
+        records, response = yield from create_partitions(
+            self.image, self._index.load(), request, self._rng
+        )
         return ([] if request.validate_only else records), response
 
     def alter_configs(
         self, request: alter.AlterConfigsRequest
-    ) -> Decision[alter.AlterConfigsResponse]:
+    ) -> Steps[Decision[alter.AlterConfigsResponse]]:
         def decide(resource: alter.AlterConfigsResource) -> list[MetadataRecord]:
             values = [(config.name, config.value) for config in resource.configs]
             return self._configs.replace(resource.resource_type, resource.resource_name, values)
 
-        records, outcomes = _each(request.resources, decide)
+        records, outcomes = yield from _each(request.resources, decide)
         responses = [
             alter.AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=kind, resource_name=name
@@ -280,12 +301,12 @@ class Controller:
 
     def incremental_alter_configs(
         self, request: incremental.IncrementalAlterConfigsRequest
-    ) -> Decision[incremental.IncrementalAlterConfigsResponse]:
+    ) -> Steps[Decision[incremental.IncrementalAlterConfigsResponse]]:
         def decide(resource: incremental.AlterConfigsResource) -> list[MetadataRecord]:
             changes = [Change(c.name, c.config_operation, c.value) for c in resource.configs]
             return self._configs.change(resource.resource_type, resource.resource_name, changes)
 
-        records, outcomes = _each(request.resources, decide)
+        records, outcomes = yield from _each(request.resources, decide)
         responses = [
             incremental.AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=kind, resource_name=name
@@ -319,13 +340,15 @@ _Resource = TypeVar("_Resource", alter.AlterConfigsResource, incremental.AlterCo
 
 def _each(
     resources: list[_Resource], decide: Callable[[_Resource], list[MetadataRecord]]
-) -> tuple[list[MetadataRecord], list[_Outcome]]:
+) -> Steps[tuple[list[MetadataRecord], list[_Outcome]]]:
     """Decides for each resource by itself; one that is named twice is refused."""
     records: list[MetadataRecord] = []
     outcomes: list[_Outcome] = []
     keys = [(resource.resource_type, resource.resource_name) for resource in resources]
     times = Counter(keys)
-    for key, resource in zip(keys, resources, strict=True):
+    for number, (key, resource) in enumerate(zip(keys, resources, strict=True), 1):
+        if number % ELEMENTS_PER_STEP == 0:
+            yield
         try:
             if times[key] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is in the request twice")

@@ -11,7 +11,7 @@ invariant: the log was not written by this controller, and going on would lose d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
@@ -225,10 +225,21 @@ class MetadataImage:
         others = self._by_collision_name.get(collision_name(name), ())
         return min((other for other in others if other != name), default=None)
 
-    def apply(self, records: Iterable[MetadataRecord], delta: MetadataDelta) -> None:
-        """Applies `records` in order and notes in `delta` what they changed."""
+    def apply(
+        self,
+        records: Iterable[MetadataRecord],
+        delta: MetadataDelta,
+        made: Sequence[Partition] = (),
+    ) -> None:
+        """Applies `records` in order and notes in `delta` what they changed. `made` are the
+        partitions of its PartitionRecords, in order, if somebody has made them (`partition_of`).
+        """
+        ready = iter(made)
         for record in records:
-            _APPLY[type(record)](self, record, delta)
+            if made and isinstance(record, PartitionRecord):
+                self._put_partition(record, next(ready), delta)
+            else:
+                _APPLY[type(record)](self, record, delta)
 
     def _shared(self, items: list[T]) -> tuple[T, ...]:
         found = tuple(items)
@@ -274,13 +285,11 @@ class MetadataImage:
         delta.topic_deleted(topic)
 
     def _apply_partition(self, record: PartitionRecord, delta: MetadataDelta) -> None:
-        topic = self._topic_to_change(record.topic_id)
-        index = record.partition_id
-        if not 0 <= index <= len(topic.partitions):
-            raise InvariantBroken(
-                f"metadata numbers partition {index} of {topic.name} after {len(topic.partitions)}"
-            )
-        partition = Partition(
+        self._put_partition(record, self.partition_of(record), delta)
+
+    def partition_of(self, record: PartitionRecord) -> Partition:
+        """The partition as the record says it."""
+        return Partition(
             self._shared(record.replicas),
             self._shared(record.isr),
             record.leader,
@@ -291,6 +300,16 @@ class MetadataImage:
             self._shared(record.directories),
             record.leader_recovery_state,
         )
+
+    def _put_partition(
+        self, record: PartitionRecord, partition: Partition, delta: MetadataDelta
+    ) -> None:
+        topic = self._topic_to_change(record.topic_id)
+        index = record.partition_id
+        if not 0 <= index <= len(topic.partitions):
+            raise InvariantBroken(
+                f"metadata numbers partition {index} of {topic.name} after {len(topic.partitions)}"
+            )
         if index == len(topic.partitions):
             topic.partitions.append(partition)
             self.partition_count += 1

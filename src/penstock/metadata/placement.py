@@ -17,7 +17,7 @@ A broker without a rack counts as a rack of its own.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -39,7 +39,8 @@ class Load:
 
     def add(self, replicas: Sequence[int]) -> None:
         self.leaders[replicas[0]] += 1
-        self.replicas.update(replicas)
+        for broker_id in replicas:
+            self.replicas[broker_id] += 1
 
 
 def no_load() -> Load:
@@ -53,8 +54,9 @@ def place(
     start: int = 0,
     load: Load | None = None,
     existing: Iterable[Sequence[int]] = (),
-) -> list[list[int]]:
-    """The replicas of new partitions, preferred leader first; `start` turns the ring.
+) -> Iterator[list[int]]:
+    """The replicas of new partitions, preferred leader first, each chosen when it is asked for;
+    `start` turns the ring.
 
     `load` is what the brokers hold already, and gets the new partitions added; `existing` are the
     replicas of the topic's earlier partitions.
@@ -69,7 +71,7 @@ def place(
     if not usable:
         raise _impossible(replication_factor, "all brokers are fenced; wait until one is back")
     ring = _Ring(usable, [c for c in candidates if c.fenced], start, load or no_load(), existing)
-    return [ring.place(replication_factor) for _ in range(partitions)]
+    return (ring.place(replication_factor) for _ in range(partitions))
 
 
 class _Ring:

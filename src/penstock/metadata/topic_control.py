@@ -3,17 +3,21 @@
 Each takes the image, decides for each topic of the request by itself (one bad topic does not
 spoil the others), and returns the records to append with the answer to give once they are
 committed. Nothing is changed here.
+
+A request can be about ten thousand partitions: the work is done in steps, `ELEMENTS_PER_STEP`
+topics or partitions each.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import ZERO_UUID, Uuid
+from penstock.base.steps import Steps
 from penstock.config.layers import BrokerSettings
 from penstock.config.log_config import check_topic_settings
 from penstock.config.table import ConfigError
@@ -24,6 +28,7 @@ from penstock.metadata.placement import Load
 from penstock.metadata.records import (
     ConfigRecord,
     MetadataRecord,
+    PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
@@ -50,6 +55,7 @@ from penstock.wire.messages.delete_topics import (
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 """One request makes at most this many partitions, so that its records fit into one batch."""
+ELEMENTS_PER_STEP: Final = 100
 DEFAULT: Final = -1
 """In a request: the broker's default partition count or replication factor."""
 
@@ -70,24 +76,26 @@ class CreateTopics:
         self._described: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
         self.records: list[MetadataRecord] = []
 
-    def decide(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    def decide(self, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
         times = Counter(topic.name for topic in request.topics)
         total = sum(self._partition_count(topic) for topic in request.topics)
         results: dict[str, CreatableTopicResult] = {}
-        for topic in request.topics:
+        for number, topic in enumerate(request.topics, 1):
+            if number % ELEMENTS_PER_STEP == 0:
+                yield
             try:
                 if times[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
                 if total > PARTITIONS_PER_REQUEST_MAX:
                     raise too_many_partitions(total)
-                results[topic.name] = self._create(topic)
+                results[topic.name] = yield from self._create(topic)
             except ApiError as e:
                 results[topic.name] = CreatableTopicResult(
                     name=topic.name, error_code=e.code, error_message=e.message
                 )
         return CreateTopicsResponse(topics=list(results.values()))
 
-    def _create(self, topic: CreatableTopic) -> CreatableTopicResult:
+    def _create(self, topic: CreatableTopic) -> Steps[CreatableTopicResult]:
         self._check_name(topic.name)
         overrides = self._overrides(topic)
         replicas = self._assignments(topic)
@@ -99,18 +107,16 @@ class CreateTopics:
             )
             for name, value in overrides.items()
         ]
-        records += [
-            new_partition(self._image, topic_id, index, brokers)
-            for index, brokers in enumerate(replicas)
-        ]
+        partitions = yield from _new_partitions(self._image, topic_id, 0, replicas)
         self.records += records
+        self.records += partitions
         self._new[collision_name(topic.name)] = topic.name
         return CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
             error_message=None,
-            num_partitions=len(replicas),
-            replication_factor=len(replicas[0]),
+            num_partitions=len(partitions),
+            replication_factor=len(partitions[0].replicas),
             configs=self._configs(overrides),
         )
 
@@ -163,7 +169,7 @@ class CreateTopics:
             return self._settings.config.num_partitions
         return max(topic.num_partitions, 0)
 
-    def _assignments(self, topic: CreatableTopic) -> Sequence[Sequence[int]]:
+    def _assignments(self, topic: CreatableTopic) -> Iterable[Sequence[int]]:
         if topic.assignments:
             return self._manual(topic)
         if topic.num_partitions != DEFAULT and topic.num_partitions < 1:
@@ -211,16 +217,29 @@ def too_many_partitions(count: int) -> ApiError:
     )
 
 
+def _new_partitions(
+    image: MetadataImage, topic_id: Uuid, first: int, replicas: Iterable[Sequence[int]]
+) -> Steps[list[PartitionRecord]]:
+    records = []
+    for index, brokers in enumerate(replicas, first):
+        records.append(new_partition(image, topic_id, index, brokers))
+        if len(records) % ELEMENTS_PER_STEP == 0:
+            yield
+    return records
+
+
 def delete_topics(
     image: MetadataImage, request: DeleteTopicsRequest
-) -> tuple[list[MetadataRecord], DeleteTopicsResponse]:
+) -> Steps[tuple[list[MetadataRecord], DeleteTopicsResponse]]:
     wanted = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
     names = Counter(topic.name for topic in wanted if topic.name is not None)
     ids = Counter(topic.topic_id for topic in wanted if topic.topic_id != ZERO_UUID)
     records: list[MetadataRecord] = []
     results: dict[tuple[str | None, Uuid], DeletableTopicResult] = {}
     doomed: set[Uuid] = set()
-    for state in wanted:
+    for number, state in enumerate(wanted, 1):
+        if number % ELEMENTS_PER_STEP == 0:
+            yield
         key = (state.name, state.topic_id)
         try:
             if (state.name is not None and names[state.name] > 1) or ids[state.topic_id] > 1:
@@ -265,16 +284,18 @@ def unknown_topic(name: str) -> ApiError:
 
 def create_partitions(
     image: MetadataImage, load: Load, request: CreatePartitionsRequest, rng: Rng
-) -> tuple[list[MetadataRecord], CreatePartitionsResponse]:
+) -> Steps[tuple[list[MetadataRecord], CreatePartitionsResponse]]:
     times = Counter(topic.name for topic in request.topics)
     records: list[MetadataRecord] = []
     results: dict[str, CreatePartitionsTopicResult] = {}
-    for topic in request.topics:
+    for number, topic in enumerate(request.topics, 1):
+        if number % ELEMENTS_PER_STEP == 0:
+            yield
         result = results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         try:
             if times[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
-            added = _added_partitions(image, load, topic, rng)
+            added = yield from _added_partitions(image, load, topic, rng)
             if len(records) + len(added) > PARTITIONS_PER_REQUEST_MAX:
                 raise too_many_partitions(len(records) + len(added))
             records += added
@@ -285,7 +306,7 @@ def create_partitions(
 
 def _added_partitions(
     image: MetadataImage, load: Load, wanted: CreatePartitionsTopic, rng: Rng
-) -> list[MetadataRecord]:
+) -> Steps[list[PartitionRecord]]:
     topic = image.topics.get(wanted.name)
     if topic is None:
         raise unknown_topic(wanted.name)
@@ -300,18 +321,18 @@ def _added_partitions(
     if added > PARTITIONS_PER_REQUEST_MAX:
         raise too_many_partitions(added)
     factor = len(topic.partitions[0].replicas)
+    replicas: Iterable[Sequence[int]]
     if wanted.assignments:
-        replicas = [assignment.broker_ids for assignment in wanted.assignments]
-        if len(replicas) != added:
+        assigned = [assignment.broker_ids for assignment in wanted.assignments]
+        if len(assigned) != added:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added} partition(s) are added, but the assignment has {len(replicas)}",
+                f"{added} partition(s) are added, but the assignment has {len(assigned)}",
             )
-        check_manual(image, replicas, factor)
+        check_manual(image, assigned, factor)
+        replicas = assigned
     else:
         replicas = placed(
             image, load, added, factor, rng, [partition.replicas for partition in topic.partitions]
         )
-    return [
-        new_partition(image, topic.id, existing + i, brokers) for i, brokers in enumerate(replicas)
-    ]
+    return (yield from _new_partitions(image, topic.id, existing, replicas))

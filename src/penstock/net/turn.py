@@ -1,26 +1,38 @@
 """How long the work for one request may go on before others have their turn.
 
-A handler that does something for each of many elements looks at the clock now and then and lets
+A handler that does something for each of many elements checks the clock now and then and lets
 the loop run. Counting would not do: an element may be a glance, or a log that has to be opened.
-Owned by the event loop's thread.
+
+Invariant: of all requests that are worked on in turns, one goes on in each turn of the loop, the
+one that has waited longest: however many there are, nobody else waits longer for them. What the
+node does for itself (`own`) goes on in every turn: clients cannot keep it waiting. Owned by the
+event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from time import monotonic_ns
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from penstock.base.steps import Steps
 
 TURN_NS_MAX = 2_000_000
 """As long as it takes to start 64 small Produces, which is what one connection may have begun: so
 those lose nothing.
 """
 
+R = TypeVar("R")
+
 
 class Turn:
-    __slots__ = ("_began_ns",)
+    __slots__ = ("_began_ns", "_own")
 
-    def __init__(self) -> None:
+    def __init__(self, *, own: bool = False) -> None:
         self._began_ns = monotonic_ns()
+        self._own = own
 
     @property
     def is_over(self) -> bool:
@@ -28,5 +40,59 @@ class Turn:
 
     async def next(self) -> None:
         """Let others have theirs; then this is a new one."""
-        await asyncio.sleep(0)
+        if self._own:
+            await asyncio.sleep(0)
+        else:
+            await _queue().wait()
         self._began_ns = monotonic_ns()
+
+
+async def in_turns(steps: Steps[R], *, own: bool = False) -> R:
+    """What `steps` returns, with others in between."""
+    turn = Turn(own=own)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        if turn.is_over:
+            await turn.next()
+
+
+class _Queue:
+    """Those on one loop that wait for their next turn."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._wake_next)
+        self._waiting.append(future)
+        await future
+
+    def _wake_next(self) -> None:
+        """Wake one. It goes on in the next turn of the loop; the one behind it is woken then."""
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():  # else its task was cancelled
+                future.set_result(None)
+                break
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._wake_next)
+
+
+_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
+
+
+def _queue() -> _Queue:
+    loop = asyncio.get_running_loop()
+    queue = _queues.get(loop)
+    if queue is None:
+        queue = _queues[loop] = _Queue()
+    return queue

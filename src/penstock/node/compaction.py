@@ -86,7 +86,7 @@ class Compaction:
         """The state of all compacted logs, read in turns: they may be many, and opening one is
         slow.
         """
-        now_ms, turn = self._broker.clock.now_ms(), Turn()
+        now_ms, turn = self._broker.clock.now_ms(), Turn(own=True)
         for name in list(self._broker.compacted_topics()):
             topic = self._broker.metadata.topics.get(name)
             for index in range(len(topic.partitions) if topic is not None else 0):

@@ -7,7 +7,10 @@ changed settings are applied to the logs, new leader epochs to the replicas.
 The only replica of a partition is opened when it is first used. Where there are several, a follower
 has to fetch and a leader to watch its followers, so these are opened as soon as the metadata is
 known (`begin`), one by one (`open_next`), while requests are served in between.
-Owned by the event loop's thread.
+
+Replicas of a deleted topic are not found any more from that moment on. If they are many, most are
+closed and their directories renamed a little later, in the same way (`leave_next`); one that has
+not left yet when its name is used again does so then. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ log = logging.getLogger("penstock.partitions")
 
 CHECKS_PER_STEP: Final = 256
 """Replicas per step of `check_replicas`: about a millisecond."""
+LEAVES_AT_ONCE_MAX = 20
+"""Replicas of deleted topics that leave immediately: a millisecond or two."""
 
 
 class Stopped(NamedTuple):
@@ -67,6 +72,9 @@ class ReplicaListener(Protocol):
 
     def on_to_open(self) -> None:
         """There is something for `open_next` to do."""
+
+    def on_to_leave(self) -> None:
+        """There is something for `leave_next` to do."""
 
     def on_checks(self, steps: Iterator[None]) -> None:
         """Replicas are to be checked: `steps` does it, and lets requests be served in between."""
@@ -100,6 +108,8 @@ class ReplicaManager:
         # Emptied from the front, for which a plain dict takes longer with each that went before.
         self._to_open: OrderedDict[tuple[Uuid, int], None] = OrderedDict()
         self._refused: dict[tuple[Uuid, int], None] = {}
+        # Of deleted topics: what is still to be closed (if it was open) and to be deleted.
+        self._leaving: OrderedDict[TopicPartition, Partition | None] = OrderedDict()
         self._started = False
         self.stopped: dict[tuple[Uuid, int], Stopped] = {}
         """Replicas that broke an invariant; they are not opened again in this run."""
@@ -187,6 +197,8 @@ class ReplicaManager:
 
     def _open(self, topic: Topic, index: int, registration: metadata.Partition) -> Partition:
         tp = TopicPartition(topic.name, index)
+        if tp in self._leaving:
+            self._end(tp, self._leaving.pop(tp))
         if self._started and self._logs.topic_id_of(tp) not in (None, topic.id):
             log.info("the log %s of a deleted topic with the same name is deleted", tp)
             self._delete(tp)
@@ -271,6 +283,8 @@ class ReplicaManager:
         """`delta` was applied to the image."""
         for topic in delta.deleted_topics.values():
             self._drop(topic)
+        if self._leaving:
+            self._leave_soon()
         for resource_type, name in sorted(delta.changed_configs):
             if resource_type == ResourceType.TOPIC:
                 self._reconfigure(name)
@@ -351,17 +365,39 @@ class ReplicaManager:
         return kind(config, full=validation == "full", unpack=validation != "header")
 
     def _drop(self, topic: Topic) -> None:
-        message = f"topic {topic.name!r} was deleted"
-        for partition in list(self._hosted.get(topic.id, {}).values()):
-            self._close(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        """The topic was deleted: its replicas are found no more, and leave."""
+        hosted = self._hosted.get(topic.id, {})
         for partitions in (self._hosted, self._led):
             partitions.pop(topic.name, None)
             partitions.pop(topic.id, None)
         for index in range(len(topic.partitions)):
             self._to_open.pop((topic.id, index), None)
             self.stopped.pop((topic.id, index), None)
-            self._delete(TopicPartition(topic.name, index))
+            partition, tp = hosted.get(index), TopicPartition(topic.name, index)
+            # One that waits already is of an earlier topic: this one's was never opened.
+            if partition is not None or tp not in self._leaving:
+                self._leaving[tp] = partition
         self._topic_metrics.remove(topic.name)
+
+    def _leave_soon(self) -> None:
+        """Let the first go now, the others in a moment."""
+        left = LEAVES_AT_ONCE_MAX
+        while left and self.leave_next():
+            left -= self._listener is not None  # who else would do the others?
+        if self._leaving and self._listener is not None:
+            self._listener.on_to_leave()
+
+    def leave_next(self) -> bool:
+        """Close and delete one of the replicas whose topic was deleted; whether more wait."""
+        if self._leaving:
+            self._end(*self._leaving.popitem(last=False))
+        return bool(self._leaving)
+
+    def _end(self, tp: TopicPartition, partition: Partition | None) -> None:
+        if partition is not None:
+            message = f"topic {tp.topic!r} was deleted"
+            self._close(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        self._delete(tp)
 
     def _notify_to_open(self) -> None:
         if self._listener is not None:

@@ -1,8 +1,8 @@
 """Runs replication on this node: fetchers for the followers, changes of the ISR for the leaders,
 and periodic duties.
 
-Replicas that the metadata wants here are opened a few at a time (`OPEN_TURN_S`), so that requests
-are served in between. Owned by the event loop's thread.
+Replicas that the metadata wants here are opened a few at a time, and those of deleted topics leave
+a few at a time, so that requests are served in between. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 
 from penstock.base.errors import StorageError
+from penstock.net.turn import Turn
 from penstock.partitions.alter_partition_manager import AlterPartitionManager, Call
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_fetcher import FetcherEnvironment, ReplicaFetcher
@@ -19,9 +20,6 @@ from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.resigning import Resignations
 
 log = logging.getLogger("penstock.partitions")
-
-OPEN_TURN_S = 0.002
-"""How long opening replicas may block the event loop at a time."""
 
 
 class Replication:
@@ -38,6 +36,7 @@ class Replication:
         self._placed: dict[Partition, ReplicaFetcher] = {}
         self._stopping: list[asyncio.Task[None]] = []
         self._opening: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._duties: list[asyncio.Task[None]] = []
         self._writing: asyncio.Future[None] | None = None
@@ -57,10 +56,13 @@ class Replication:
 
     async def stop(self) -> None:
         """Stop fetching; write the high watermarks."""
-        tasks = [*self._duties, *(t for t in (self._opening, self._checking) if t is not None)]
+        under_way = (self._opening, self._leaving, self._checking)
+        tasks = [*self._duties, *(task for task in under_way if task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
+        while self._replicas.leave_next():
+            pass
         await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()))
         await self.isr_changes.stop()
         await self._resignations.stop()
@@ -102,6 +104,10 @@ class Replication:
         if self._opening is None:
             self._opening = self._loop.create_task(self._open_all())
 
+    def on_to_leave(self) -> None:
+        if self._leaving is None:
+            self._leaving = self._loop.create_task(self._leave_all())
+
     def on_checks(self, steps: Iterator[None]) -> None:
         # The new pass checks everything: the one before need not continue.
         if self._checking is not None:
@@ -110,14 +116,15 @@ class Replication:
 
     async def _open_all(self) -> None:
         try:
-            more = True
-            while more:
-                until = self._loop.time() + OPEN_TURN_S
-                while more and self._loop.time() < until:
-                    more = self._replicas.open_next()
-                await asyncio.sleep(0)
+            await _in_turns(self._replicas.open_next)
         finally:
             self._opening = None
+
+    async def _leave_all(self) -> None:
+        try:
+            await _in_turns(self._replicas.leave_next)
+        finally:
+            self._leaving = None
 
     # -- duties --------------------------------------------------------------------------------
 
@@ -152,3 +159,11 @@ class Replication:
     def max_lag(self) -> int:
         """Messages that the follower furthest behind has still to fetch."""
         return max((p.follower.lag or 0 for p in self._placed if p.follower is not None), default=0)
+
+
+async def _in_turns(step: Callable[[], bool]) -> None:
+    """Take one step after the other while there are more, with turns for others in between."""
+    turn = Turn(own=True)
+    while step():
+        if turn.is_over:
+            await turn.next()

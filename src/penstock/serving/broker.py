@@ -118,7 +118,7 @@ class Broker:
         )
         replica_env.on_append_failed = self.appends.write_failed
         self.transactional_commits = TransactionalCommits(
-            self.groups, self.metadata, self.replicas, self.verifier, clock, lambda: self.config
+            self.groups, self.replicas, self.verifier, clock, lambda: self.config
         )
         self.replication: Replication | None = None
         self.suspicions = Suspicions(

@@ -8,15 +8,15 @@ Owned by the event loop's thread.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.log.manager import LogManager
 from penstock.metadata.assignments import cordoned
 from penstock.metadata.image import MetadataImage
+from penstock.net.turn import Turn
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -25,7 +25,10 @@ from penstock.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-PARTITIONS_PER_TURN = 200
+PARTITIONS_PER_CHECK = 50
+"""Partitions whose size is asked for before the clock is checked: that is a few system calls for
+each.
+"""
 
 
 class LogDirService:
@@ -77,29 +80,30 @@ class LogDirService:
     async def _topics(
         self, wanted: list[DescribableLogDirTopic] | None
     ) -> list[DescribeLogDirsTopic]:
-        held = list(self._held(wanted))
         described: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
-        for start in range(0, len(held), PARTITIONS_PER_TURN):
-            if start:
-                await asyncio.sleep(0)
-            on_disk = self._logs.partitions()
-            for tp in held[start : start + PARTITIONS_PER_TURN]:
-                # A partition gets its folder when it is first used.
-                size = self._logs.size_of(tp) if tp in on_disk else 0
-                described[tp.topic].append(
-                    DescribeLogDirsPartition(partition_index=tp.partition, partition_size=size)
-                )
+        turn = Turn()
+        for number, tp in enumerate(self._held(wanted), 1):
+            # A partition gets its folder when it is first used.
+            size = self._logs.size_of(tp) if self._logs.is_stored(tp) else 0
+            described[tp.topic].append(
+                DescribeLogDirsPartition(partition_index=tp.partition, partition_size=size)
+            )
+            if number % PARTITIONS_PER_CHECK == 0 and turn.is_over:
+                await turn.next()
         return [DescribeLogDirsTopic(name=name, partitions=p) for name, p in described.items()]
 
     def _held(self, wanted: list[DescribableLogDirTopic] | None) -> Iterator[TopicPartition]:
-        """Those of the wanted partitions (None: of all) that have a replica on this node."""
-        topics = self._image.topics
+        """Those of the wanted partitions (None: of all) that have a replica on this node; topics
+        may come and go meanwhile.
+        """
+        named: Iterable[tuple[str, list[int] | None]]
         if wanted is None:
-            named = [(name, list(range(len(topic.partitions)))) for name, topic in topics.items()]
+            named = [(name, None) for name in self._image.topics]
         else:
-            named = [(topic.topic, topic.partitions) for topic in wanted]
+            named = ((topic.topic, topic.partitions) for topic in wanted)
         for name, indexes in named:
-            partitions = topics[name].partitions if name in topics else []
-            for index in dict.fromkeys(indexes):
+            topic = self._image.topics.get(name)
+            partitions = [] if topic is None else topic.partitions
+            for index in range(len(partitions)) if indexes is None else dict.fromkeys(indexes):
                 if 0 <= index < len(partitions) and self._node_id in partitions[index].replicas:
                     yield TopicPartition(name, index)

@@ -71,7 +71,7 @@ class AllTopics:
 
 
 class TopicPieces:
-    __slots__ = ("_all", "_bytes", "_bytes_max", "_names", "_topics", "turn")
+    __slots__ = ("_all", "_bytes", "_bytes_max", "_making", "_names", "_topics", "turn")
 
     def __init__(self, bytes_max: int = PIECES_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -82,6 +82,8 @@ class TopicPieces:
         """Of all topics, sorted, once they have been asked for."""
         self.turn = asyncio.Lock()
         """Held while a wide answer is made."""
+        self._making: Uuid | None = None
+        """The topic of which the holder of `turn` makes a piece; None as soon as it changes."""
 
     def __len__(self) -> int:
         return sum(map(len, self._topics.values()))
@@ -101,6 +103,15 @@ class TopicPieces:
         self._bytes += size
         while self._bytes > self._bytes_max:
             self._drop(next(iter(self._topics)))
+
+    def begin(self, topic_id: Uuid) -> None:
+        """The holder of `turn` begins to make a piece, with others in between."""
+        self._making = topic_id
+
+    def end(self, topic_id: Uuid) -> bool:
+        """It is made; whether the topic is still what it was."""
+        is_same, self._making = self._making == topic_id, None
+        return is_same
 
     def all_topics(self, form: Form) -> AllTopics:
         found = self._all.get(form)
@@ -134,6 +145,7 @@ class TopicPieces:
         """`delta` was applied to the image."""
         self._sort_in(delta)
         if delta.changed_brokers:
+            self._making = None
             self._topics.clear()
             self._bytes = 0
             for all_topics in self._all.values():
@@ -141,6 +153,8 @@ class TopicPieces:
             return
         changed = {id_ for id_, _ in delta.changed_partitions}
         for topic_id in (*delta.created_topics, *delta.deleted_topics, *changed):
+            if topic_id == self._making:
+                self._making = None
             if topic_id in self._topics:
                 self._drop(topic_id)
             for all_topics in self._all.values():

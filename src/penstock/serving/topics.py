@@ -15,7 +15,7 @@ from penstock.coordinating.group_coordinator import GroupCoordinator
 from penstock.coordinating.transaction_coordinator import TransactionCoordinator
 from penstock.metadata.image import MetadataImage, Topic
 from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.metadata.topic_control import DEFAULT
+from penstock.metadata.topic_control import DEFAULT, PARTITIONS_PER_REQUEST_MAX
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.serving.topic_pieces import TopicPieces
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -83,6 +83,9 @@ class TopicService:
             if internal in names:
                 refused[internal] = int(await coordinator.make_topic())
                 names = [name for name in names if name != internal]
+        if len(names) > PARTITIONS_PER_REQUEST_MAX:
+            # The controller would say so of each of them.
+            return refused | dict.fromkeys(names, int(ErrorCode.POLICY_VIOLATION))
         topics = [
             CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
             for name in names

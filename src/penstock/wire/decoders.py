@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.base.limits import ARRAY_ELEMENTS_MAX, TAGGED_FIELDS_MAX
 from penstock.wire.codegen import (
@@ -12,6 +12,7 @@ from penstock.wire.codegen import (
     STRING_BYTES_MAX,
     Code,
     Decoder,
+    StepDecoder,
     array_forms,
     bytes_min,
     default_of,
@@ -28,7 +29,18 @@ if TYPE_CHECKING:
 
 
 def compile_decoder(cls: type[Message], version: int) -> Decoder:
-    code = Code("def decode(buf, pos):")
+    decoder: Decoder = _compile(cls, version, in_steps=False)
+    return decoder
+
+
+def compile_step_decoder(cls: type[Message], version: int) -> StepDecoder:
+    """The same, as a generator that stops after every `ELEMENTS_PER_STEP`."""
+    decoder: StepDecoder = _compile(cls, version, in_steps=True)
+    return decoder
+
+
+def _compile(cls: type[Message], version: int, *, in_steps: bool) -> Any:
+    code = Code("def decode(buf, pos):", in_steps=in_steps)
     code.env.update(
         new=object.__new__,
         uvarint=read_unsigned_varint,
@@ -46,8 +58,7 @@ def compile_decoder(cls: type[Message], version: int) -> Decoder:
     maker.structure(cls, "message", "")
     maker.flush()
     code.emit("return message, pos")
-    decoder: Decoder = code.compile("decode")
-    return decoder
+    return code.compile("decode")
 
 
 def _bad_length(length: int, left: int) -> NoReturn:
@@ -237,6 +248,7 @@ class _DecoderMaker:
         self.code.emit(f"{add} = {target}.append")
         self.code.emit(f"for _ in range({n}):")
         self.code.indent += 1
+        self.code.step()
         if element.kind == "struct":
             self.structure(struct_of(element), item, path)
         else:

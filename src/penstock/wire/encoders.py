@@ -14,6 +14,7 @@ from penstock.wire.codegen import (
     STRING_BYTES_MAX,
     Code,
     Encoder,
+    StepEncoder,
     array_forms,
     element_of,
     join_path,
@@ -30,7 +31,18 @@ if TYPE_CHECKING:
 
 def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
     """For a message, or for a structure as it is inside one."""
-    code = Code("def encode(message, w):")
+    encoder: Encoder = _compile(cls, version, flexible, in_steps=False)
+    return encoder
+
+
+def compile_step_encoder(cls: type[Struct], version: int, flexible: bool) -> StepEncoder:
+    """The same, as a generator that stops after every `ELEMENTS_PER_STEP`."""
+    encoder: StepEncoder = _compile(cls, version, flexible, in_steps=True)
+    return encoder
+
+
+def _compile(cls: type[Struct], version: int, flexible: bool, *, in_steps: bool) -> Any:
+    code = Code("def encode(message, w):", in_steps=in_steps)
     code.env.update(
         uvarint=unsigned_varint,
         pack=struct.pack,
@@ -43,8 +55,7 @@ def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
     maker.structure(cls, "message", "")
     maker.flush()
     code.emit("return None")
-    encoder: Encoder = code.compile("encode")
-    return encoder
+    return code.compile("encode")
 
 
 def _bad_uuid(value: bytes) -> NoReturn:
@@ -198,6 +209,7 @@ class _EncoderMaker:
         item = self.code.name("o")
         self.code.emit(f"for {item} in {items}:", path)
         self.code.indent += 1
+        self.code.step()
         if field.pieces:
             self.code.emit(f"if type({item}) is {self.code.constant('piece', Piece)}:")
             self.code.emit(f"    {self.write}({item}.data); continue")

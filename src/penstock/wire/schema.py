@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar, cast, dataclass_transform, overload
 
 from penstock.base.ids import ZERO_UUID
+from penstock.base.steps import Steps
 from penstock.wire import codegen, decoders, encoders
 from penstock.wire.errors import WireError
 from penstock.wire.pieces import Piece
@@ -349,6 +350,12 @@ class _Table(type):
                 del namespace[attribute]
         namespace["__slots__"] = tuple(field.name for field in fields)
         namespace["FIELDS"] = tuple(fields)
+        arrays = tuple((f.name, f.element.struct) for f in fields if f.element is not None)
+        namespace["_ARRAYS"] = arrays
+        coded = {name for name, of in arrays if of is not None and of._CODES}
+        namespace["_CODES"] = tuple(
+            f.name for f in fields if f.name == "error_code" or f.name in coded
+        )
         namespace["__init__"] = _init_on_first_use
         return super().__new__(mcls, name, bases, namespace, **options)
 
@@ -365,6 +372,10 @@ class Struct(metaclass=_Table):
     """A group of fields inside a message."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
+    _ARRAYS: ClassVar[tuple[tuple[str, type[Struct] | None], ...]]
+    """The arrays in it, with the structure of their elements if they are structures."""
+    _CODES: ClassVar[tuple[str, ...]]
+    """Its error code, and the arrays in which there are some."""
 
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
@@ -375,14 +386,35 @@ class Struct(metaclass=_Table):
 
     def error_codes(self) -> Iterator[int]:
         """Every error code in it, wherever it stands."""
-        for field in self.FIELDS:
-            value = getattr(self, field.name)
-            if field.name == "error_code":
-                if value:
-                    yield value
-            elif isinstance(value, list) and value and isinstance(value[0], Struct | Piece):
-                for element in value:
-                    yield from element.error_codes()
+        return filter(None, self.each_code())
+
+    def each_code(self) -> Iterator[int]:
+        """Those that say there is no error, too: a place to stop at for each of many elements."""
+        for name in self._CODES:
+            value = getattr(self, name)
+            if name == "error_code":
+                yield value
+                continue
+            for element in value or ():
+                yield from element.error_codes() if type(element) is Piece else element.each_code()
+
+    def has_more_than(self, elements: int) -> bool:
+        """Whether its arrays hold more than so many elements together."""
+        return self._left_of(elements) < 0
+
+    def _left_of(self, elements: int) -> int:
+        """How many more elements may follow; negative as soon as there are too many."""
+        for name, of in self._ARRAYS:
+            array = getattr(self, name) or ()
+            elements -= len(array)
+            if of is None or not of._ARRAYS:
+                continue
+            for element in array:
+                if elements < 0:
+                    return elements
+                if type(element) is not Piece:
+                    elements = element._left_of(elements)
+        return elements
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS)
@@ -399,6 +431,8 @@ class Message(Struct):
 
     _decoders: ClassVar[dict[int, codegen.Decoder]]
     _encoders: ClassVar[dict[tuple[type[Struct], int], codegen.Encoder]]
+    _step_decoders: ClassVar[dict[int, codegen.StepDecoder]]
+    _step_encoders: ClassVar[dict[tuple[type[Struct], int], codegen.StepEncoder]]
 
     def __init_subclass__(
         cls, *, versions: str, flexible: str | None = None, api_key: int | None = None
@@ -409,6 +443,8 @@ class Message(Struct):
         cls.FLEXIBLE_FROM = parse_versions(flexible).start if flexible else None
         cls._decoders = {}
         cls._encoders = {}
+        cls._step_decoders = {}
+        cls._step_encoders = {}
 
     @classmethod
     def decode(cls, buf: Buffer, version: int) -> Self:
@@ -432,6 +468,19 @@ class Message(Struct):
             error = codegen.explain(fault, cls.__name__, version)
         raise error
 
+    @classmethod
+    def decode_in_steps(cls, buf: Buffer, pos: int, version: int) -> Steps[tuple[Self, int]]:
+        """As `decode_from`; it stops now and then, for others to run."""
+        decoder = cls._step_decoders.get(version)
+        if decoder is None:
+            cls._check_version(version)
+            decoder = cls._step_decoders[version] = decoders.compile_step_decoder(cls, version)
+        try:
+            return (yield from decoder(buf, pos))
+        except codegen.DECODE_FAULTS as fault:
+            error = codegen.explain(fault, cls.__name__, version)
+        raise error
+
     def encode(self, version: int) -> bytes:
         return b"".join(self.encode_parts(version))
 
@@ -450,6 +499,37 @@ class Message(Struct):
         """
         data = b"".join(cls._encoded(element, version))
         return cast(_S, Piece(data, tuple(element.error_codes())))
+
+    def encode_in_steps(self, version: int) -> Steps[bytes]:
+        """As `encode`; it stops now and then, for others to run. Nobody may change it meanwhile."""
+        return self._encoded_in_steps(self, version)
+
+    @classmethod
+    def piece_in_steps(cls, element: _S, version: int) -> Steps[_S]:
+        """As `piece`; it stops now and then, for others to run."""
+        data = yield from cls._encoded_in_steps(element, version)
+        return cast(_S, Piece(data, tuple(element.error_codes())))
+
+    @classmethod
+    def _encoded_in_steps(cls, part: Struct, version: int) -> Steps[bytes]:
+        kind = type(part)
+        encoder = cls._step_encoders.get((kind, version))
+        if encoder is None:
+            cls._check_version(version)
+            encoder = encoders.compile_step_encoder(kind, version, cls.is_flexible(version))
+            cls._step_encoders[kind, version] = encoder
+        whole: list[bytes] = []
+        parts: list[Buffer] = []
+        try:
+            for _ in encoder(part, parts.append):
+                whole.append(b"".join(parts))  # a million small parts at the end take long
+                parts.clear()
+                yield
+        except codegen.ENCODE_FAULTS as fault:
+            error = codegen.explain(fault, kind.__name__, version)
+        else:
+            return b"".join([*whole, *parts])
+        raise error
 
     @classmethod
     def _encoded(cls, part: Struct, version: int) -> list[Buffer]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import Uuid
+from penstock.base.steps import at_once
 from penstock.config.layers import BrokerSettings
 from penstock.metadata.controller import Controller
 from penstock.metadata.delta import MetadataDelta
@@ -122,7 +123,7 @@ class Scenario:
         self.log += values
         for value in values:
             record = decode_record(value)
-            self.controller.replay([record])
+            at_once(self.controller.replay([record]))
             yield f"+ {self.text(record)}"
         yield from (f"= {answer}" for answer in answers)
 
@@ -355,7 +356,7 @@ class Scenario:
         request = topics.CreateTopicsRequest(
             topics=[creatable(group) for group in groups(words[only:])], validate_only=only
         )
-        records, response = self.controller.create_topics(request)
+        records, response = at_once(self.controller.create_topics(request))
         return records, [
             outcome(t.name, t, f"{t.num_partitions} x {t.replication_factor}")
             for t in response.topics
@@ -369,7 +370,8 @@ class Scenario:
             else DeleteTopicState(name=name)
             for name in names
         ]
-        records, response = self.controller.delete_topics(DeleteTopicsRequest(topics=states))
+        request = DeleteTopicsRequest(topics=states)
+        records, response = at_once(self.controller.delete_topics(request))
         return records, [outcome(t.name, t, id_text(t.topic_id)) for t in response.responses]
 
     def do_add_partitions(self, *words: str) -> Any:
@@ -387,7 +389,7 @@ class Scenario:
             for name, count, *options in groups(words)
         ]
         request = partitions.CreatePartitionsRequest(topics=wanted)
-        records, response = self.controller.create_partitions(request)
+        records, response = at_once(self.controller.create_partitions(request))
         return records, [outcome(t.name, t, "ok") for t in response.results]
 
     def do_alter(self, kind: str, name: str, *values: str) -> Any:
@@ -400,7 +402,7 @@ class Scenario:
             resource_type=int(RESOURCES.get(kind, kind)), resource_name=name, configs=configs
         )
         request = alter.AlterConfigsRequest(resources=[resource])
-        records, response = self.controller.alter_configs(request)
+        records, response = at_once(self.controller.alter_configs(request))
         return records, [outcome(kind, r, "ok") for r in response.responses]
 
     def do_change(self, kind: str, name: str, *changes: str) -> Any:
@@ -419,7 +421,7 @@ class Scenario:
             resource_type=int(RESOURCES.get(kind, kind)), resource_name=name, configs=configs
         )
         request = incremental.IncrementalAlterConfigsRequest(resources=[resource])
-        records, response = self.controller.incremental_alter_configs(request)
+        records, response = at_once(self.controller.incremental_alter_configs(request))
         return records, [outcome(kind, r, "ok") for r in response.responses]
 
     def text(self, record: MetadataRecord) -> str:

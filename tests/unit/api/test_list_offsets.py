@@ -104,7 +104,7 @@ def test_a_partition_that_is_deleted_meanwhile_has_no_offset(
 def test_many_partitions_are_answered_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timestamp: int
 ) -> None:
-    monkeypatch.setattr(list_offsets, "PARTITIONS_AT_ONCE_MAX", 3)
+    monkeypatch.setattr(list_offsets, "LOGS_AT_ONCE_MAX", 3)
     monkeypatch.setattr(turn, "TURN_NS_MAX", 0)
 
     async def test() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.config import MINUTE_MS
+from penstock.coordinator.offsets import DOOMED_AT_ONCE_MAX
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -96,6 +97,28 @@ def test_a_topic_made_anew_has_no_offsets() -> None:
     del rig.topics.counts["t"]
     rig.take(rig.shard.topics_deleted(frozenset({"t"})))
     assert offsets_of(rig.fetch("g", None)) == {("u", 0): 2}
+    assert stored(rig.replayed()) == stored(rig.shard)
+
+
+def test_many_offsets_of_a_deleted_topic_are_removed_some_at_a_time() -> None:
+    many = 3 * DOOMED_AT_ONCE_MAX
+    rig = ShardRig()
+    rig.topics.counts["t"] = many
+    rig.commit("g", {("t", i): i for i in range(many)} | {("u", 0): 2})
+    del rig.topics.counts["t"]
+    effects = rig.take(rig.shard.topics_deleted(frozenset({"t"})))
+    assert len(effects.records) == DOOMED_AT_ONCE_MAX
+    # Another topic of that name, whose offsets stay.
+    rig.topics.counts["t"] = many
+    rig.commit("g", {("t", many - 1): 77, ("t", 0): 78})
+    events = 0
+    while effects.timers:
+        [timer] = effects.timers
+        effects = rig.take(rig.shard.on_timer(timer.key, rig.now_ms))
+        assert len(effects.records) <= DOOMED_AT_ONCE_MAX
+        events += 1
+    assert events == 2
+    assert offsets_of(rig.fetch("g", None)) == {("u", 0): 2, ("t", many - 1): 77, ("t", 0): 78}
     assert stored(rig.replayed()) == stored(rig.shard)
 
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 import time
+from weakref import WeakValueDictionary
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.coordinator.consumer.regex import PATTERN_CHARACTERS_MAX, TopicPattern
+from penstock.base.steps import at_once
+from penstock.coordinator.consumer.regex import (
+    PATTERN_CHARACTERS_MAX,
+    Patterns,
+    TopicPattern,
+    pattern_of,
+)
 
 ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\.", r"\d", r"\w", r"\W", "-", "(?:a|b)", "[a-c1-3]"]
 OPERATORS = ["", "", "*", "+", "?", "{2}", "{1,3}", "{0,}", "*?", "+?", "??"]
@@ -81,3 +88,30 @@ def test_hostile_patterns_are_linear(pattern: str) -> None:
     started = time.process_time()
     assert not TopicPattern(pattern).matches("a" * 249)
     assert time.process_time() - started < 1
+
+
+def test_what_was_learnt_is_not_matched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern, names = TopicPattern("a.*|b"), ["a", "ab", "b", "bb", "c"]
+    at_once(pattern.learn(names))
+    monkeypatch.setattr(TopicPattern, "_match", None)
+    assert pattern.matching(names) == {"a", "ab", "b"}
+    assert pattern.matches("ab")
+    assert not pattern.matches("c")
+    assert pattern.matching(names[:2]) == {"a", "ab"}
+    assert pattern._known.keys() == {"a", "ab"}  # those that are gone are forgotten
+
+
+def test_a_pattern_with_many_states_is_followed_in_steps() -> None:
+    """Else one name could hold up everybody for as long as a second."""
+    pattern = TopicPattern("(.*a.{1000}){5}")
+    steps = sum(1 for _ in pattern.learn(["a" * 249]))
+    assert steps > 249 / 10
+    assert pattern.matches("a" * 249) is False
+
+
+def test_patterns_are_shared_while_they_are_in_use() -> None:
+    patterns: Patterns = WeakValueDictionary()
+    one = pattern_of("a.*", patterns)
+    assert pattern_of("a.*", patterns) is one
+    del one
+    assert not patterns

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from hypothesis import strategies as st
 
 from penstock.base.ids import Uuid
+from penstock.base.steps import at_once
 from penstock.config.layers import BrokerSettings
 from penstock.metadata.controller import Controller, Decision
 from penstock.metadata.delta import MetadataDelta
@@ -84,7 +85,7 @@ class Rig:
         level = self.image.metadata_version
         values = [encode_record(record, level) for record in records]
         self.log += values
-        self.controller.replay(map(decode_record, values))
+        at_once(self.controller.replay(map(decode_record, values)))
         if self.watch:
             self.watch(before, records, kind)
         return response
@@ -158,15 +159,16 @@ class Rig:
             configs=[topics.CreatableTopicConfig(name=k, value=v) for k, v in overrides.items()],
         )
         request = topics.CreateTopicsRequest(topics=[topic])
-        return self.take(self.controller.create_topics(request))
+        return self.take(at_once(self.controller.create_topics(request)))
 
     def delete(self, name: str) -> Any:
-        return self.take(self.controller.delete_topics(DeleteTopicsRequest(topic_names=[name])))
+        request = DeleteTopicsRequest(topic_names=[name])
+        return self.take(at_once(self.controller.delete_topics(request)))
 
     def grow(self, name: str, count: int) -> Any:
         topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[topic])
-        return self.take(self.controller.create_partitions(request))
+        return self.take(at_once(self.controller.create_partitions(request)))
 
     def configure(self, kind: int, name: str, setting: str, value: str | None) -> Any:
         change = configs.AlterableConfig(
@@ -176,7 +178,7 @@ class Rig:
             resource_type=kind, resource_name=name, configs=[change]
         )
         request = configs.IncrementalAlterConfigsRequest(resources=[resource])
-        return self.take(self.controller.incremental_alter_configs(request))
+        return self.take(at_once(self.controller.incremental_alter_configs(request)))
 
     def alter_isr(self, name: str, index: int, mask: int) -> Any:
         """As its leader asks: those of the replicas that `mask` chooses, and the leader."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from penstock.base.steps import at_once
 from penstock.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
 from unit.metadata.rig import Rig, directory
 
@@ -37,7 +38,7 @@ def large(rig: Rig) -> None:
                     directories=[directory(b) for b in replicas],
                 )
             )
-    rig.controller.replay(records)
+    at_once(rig.controller.replay(records))
 
 
 def test_fencing_costs_by_what_the_broker_holds() -> None:

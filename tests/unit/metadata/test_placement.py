@@ -26,11 +26,11 @@ def test_the_rules_of_placement(
     alive = [c for c in cluster if not c.fenced]
     if not alive or factor > len(cluster):
         with pytest.raises(ApiError) as e:
-            place(cluster, partitions, factor, start)
+            list(place(cluster, partitions, factor, start))
         assert e.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
         return
     by_id = {c.id: c for c in cluster}
-    assignments = place(cluster, partitions, factor, start)
+    assignments = list(place(cluster, partitions, factor, start))
     assert len(assignments) == partitions
     for replicas in assignments:
         assert len(set(replicas)) == len(replicas) == factor
@@ -57,14 +57,14 @@ def test_without_racks_replicas_are_balanced(
     brokers: int, partitions: int, factor: int, start: int
 ) -> None:
     factor = min(factor, brokers)
-    assignments = place([Candidate(i) for i in range(brokers)], partitions, factor, start)
+    assignments = list(place([Candidate(i) for i in range(brokers)], partitions, factor, start))
     load = Counter(dict.fromkeys(range(brokers), 0))
     load.update(b for replicas in assignments for b in replicas)
     assert max(load.values()) - min(load.values()) <= 2
 
 
 def test_followers_of_one_leader_are_spread() -> None:
-    assignments = place([Candidate(i) for i in range(6)], 60, 2)
+    assignments = list(place([Candidate(i) for i in range(6)], 60, 2))
     followers = {replicas[1] for replicas in assignments if replicas[0] == 0}
     assert len(followers) > 1
 
@@ -79,7 +79,7 @@ def test_small_topics_together_are_balanced(
     made = 0
     for partitions, factor in topics:
         if alive and factor <= len(alive):
-            place(cluster, partitions, factor, made, load)
+            list(place(cluster, partitions, factor, made, load))
             made += partitions
     if made:
         leaders = [load.leaders[c.id] for c in alive]
@@ -90,7 +90,7 @@ def test_small_topics_together_are_balanced(
 
 def test_a_topic_goes_on_where_it_stopped() -> None:
     brokers = [Candidate(i) for i in range(4)]
-    added = place(brokers, 2, 2, 0, None, existing=[(0, 1), (1, 2)])
+    added = list(place(brokers, 2, 2, 0, None, existing=[(0, 1), (1, 2)]))
     assert {replicas[0] for replicas in added} == {2, 3}
     assert added[0][1] != 1
 
@@ -98,7 +98,7 @@ def test_a_topic_goes_on_where_it_stopped() -> None:
 def test_a_new_broker_gets_the_new_topics_first() -> None:
     load = no_load()
     for topic in range(10):
-        place([Candidate(0), Candidate(1)], 1, 1, topic, load)
+        list(place([Candidate(0), Candidate(1)], 1, 1, topic, load))
     for topic in range(5):
-        placed = place([Candidate(0), Candidate(1), Candidate(2)], 1, 1, topic, load)
+        placed = list(place([Candidate(0), Candidate(1), Candidate(2)], 1, 1, topic, load))
         assert placed == [[2]]

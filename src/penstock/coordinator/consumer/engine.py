@@ -55,7 +55,7 @@ class Engine:
         self.group_id = group_id
         self.environment = environment
         self.roster = Roster()
-        self.subscriptions = Subscriptions(self.roster, environment.topics)
+        self.subscriptions = Subscriptions(self.roster, environment.topics, environment.patterns)
         self._joins_awaited: set[str] = set()
 
     # -- members -------------------------------------------------------------------------------

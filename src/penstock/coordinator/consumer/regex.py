@@ -4,17 +4,24 @@ A pattern comes from a client and runs inside the coordinator, so it must never 
 parsed by `regex_syntax`, turned into an automaton, and a name is matched by following sets of
 states, which are remembered (a lazy DFA). As in Kafka a name matches as a whole.
 
+Which names matched is kept, so that a pattern can be matched with all topics ahead, in steps
+(`learn`), before it is asked for those that match.
+
 Topic names consist of 65 characters, so a character class is the set of those it contains; for
 other names the caller passes their alphabet. Only such single classes are put to Python's `re`.
 
-Limits: PATTERN_CHARACTERS_MAX, STATES_MAX per automaton, REMEMBERED_SETS_MAX sets of states.
+Limits: PATTERN_CHARACTERS_MAX, STATES_MAX per automaton, REMEMBERED_SETS_MAX sets of states; names
+are kept as many as were last asked about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.steps import Steps, at_once
 from penstock.coordinator.consumer.regex_syntax import (
     TOPIC_CHARACTERS,
     WORD_CHARACTERS,
@@ -31,12 +38,14 @@ from penstock.coordinator.consumer.regex_syntax import (
 PATTERN_CHARACTERS_MAX = 4_096
 STATES_MAX = 10_000
 REMEMBERED_SETS_MAX = 2_000
+STATES_PER_STEP = 500
+"""States that are followed before others may run: about a millisecond."""
 
 
 class TopicPattern:
     """A compiled pattern; `matches` is the only question it answers."""
 
-    __slots__ = ("_accept", "_edges", "_moves", "_start", "text")
+    __slots__ = ("__weakref__", "_accept", "_edges", "_known", "_moves", "_start", "text")
 
     def __init__(self, text: str, alphabet: frozenset[str] = TOPIC_CHARACTERS) -> None:
         """For names that consist of `alphabet`. Raises INVALID_REGULAR_EXPRESSION for what RE2
@@ -56,12 +65,22 @@ class TopicPattern:
                 f"SubscribedTopicRegex `{text[:100]}` is not a valid regular expression: {e}.",
             ) from e
         self._moves: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
+        self._known: dict[str, bool] = {}
 
     def matches(self, name: str) -> bool:
         """Whether the whole of `name` matches."""
+        known = self._known.get(name)
+        return at_once(self._match(name)) if known is None else known
+
+    def _match(self, name: str) -> Steps[bool]:
+        followed = 0
         states = frozenset((self._start,))
         before = ""
         for character in name:
+            followed += len(states)
+            if followed > STATES_PER_STEP:
+                followed = 0
+                yield
             key = (states, before, character)
             found = self._moves.get(key)
             if found is None:
@@ -78,7 +97,15 @@ class TopicPattern:
         return self._accept in self._closure(states, before, "")
 
     def matching(self, names: Iterable[str]) -> frozenset[str]:
-        return frozenset(name for name in names if self.matches(name))
+        known = self._known = {name: self.matches(name) for name in names}
+        return frozenset(name for name, matches in known.items() if matches)
+
+    def learn(self, names: Iterable[str]) -> Steps[None]:
+        """Find out which of `names` match, so that `matching` need not."""
+        for name in names:
+            if name not in self._known:
+                self._known[name] = yield from self._match(name)
+            yield
 
     def _step(self, states: frozenset[int], before: str, character: str) -> frozenset[int]:
         return frozenset(
@@ -139,6 +166,18 @@ class TopicPattern:
                 self._edges[at].append((None, end))
                 at = self._build(node.part, at)
         self._edges[at].append((None, end))
+
+
+Patterns: TypeAlias = WeakValueDictionary[str, TopicPattern]
+"""Those that are in use, by their text."""
+
+
+def pattern_of(text: str, patterns: Patterns) -> TopicPattern:
+    """The pattern, for topic names; one that is in use knows what matches."""
+    found = patterns.get(text)
+    if found is None:
+        found = patterns[text] = TopicPattern(text)
+    return found
 
 
 def _holds(kind: Place, before: str, after: str) -> bool:

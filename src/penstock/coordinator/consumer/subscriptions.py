@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from penstock.base.ids import Uuid
 from penstock.coordinator.consumer.member import Profile
-from penstock.coordinator.consumer.regex import TopicPattern
+from penstock.coordinator.consumer.regex import Patterns, TopicPattern, pattern_of
 from penstock.coordinator.consumer.roster import ResolvedRegex, Roster
 from penstock.coordinator.topics import TopicsView
 
@@ -24,22 +24,24 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 class Subscriptions:
     """The subscriptions of one group, over its roster and the cluster's topics."""
 
-    __slots__ = ("_patterns", "_roster", "_topics")
+    __slots__ = ("_patterns", "_roster", "_shared", "_topics")
 
-    def __init__(self, roster: Roster, topics: TopicsView) -> None:
+    def __init__(self, roster: Roster, topics: TopicsView, shared: Patterns) -> None:
+        """`shared` are the patterns of all groups."""
         self._roster = roster
         self._topics = topics
+        self._shared = shared
         self._patterns: dict[str, TopicPattern] = {}
 
     def check(self, regex: str | None) -> None:
         """Raise INVALID_REGULAR_EXPRESSION for a pattern that cannot be used."""
         if regex and regex not in self._patterns:
-            self._patterns[regex] = TopicPattern(regex)
+            self._patterns[regex] = pattern_of(regex, self._shared)
 
     def resolve(self, regex: str, now_ms: int) -> ResolvedRegex:
         """The topics that match now."""
         self.check(regex)
-        names = (name for name in self._topics.all_names() if name not in INTERNAL_TOPICS)
+        names = matchable(self._topics)
         before = self._roster.regexes.get(regex)
         version = 1 if before is None else before.version + 1
         return ResolvedRegex(self._patterns[regex].matching(names), version, now_ms)
@@ -88,6 +90,11 @@ class Subscriptions:
                 count = self._topics.partition_count(name) or 0
                 digest.update(topic_id + count.to_bytes(4, "big") + name.encode() + b"\0")
         return 0 if empty else int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def matchable(topics: TopicsView) -> list[str]:
+    """The topics that a regular expression can match."""
+    return [name for name in topics.all_names() if name not in INTERNAL_TOPICS]
 
 
 def _subscription(profile: Profile) -> Profile:
