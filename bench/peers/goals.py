@@ -98,6 +98,7 @@ PACED = [w for w in WORKLOADS if w.metrics == END_TO_END]
 GOALS: tuple[Goal, ...] = (
     *_of(LARGE_SMALL, "per_s", KAFKA, 1.0),
     *_of(_named("one per request, 64 connections, acks=1"), "per_s", KAFKA, 1.0),
+    *_of(_named("of JSON"), "per_s", KAFKA, 1.0),
     *_of(_named("consume", "from cache"), "per_s", KAFKA, 1.0),
     *_of(filter(_slow_enough, PACED), "p99_ms", KAFKA, 0.5),
     *_of(_named("start until"), "s", KAFKA, 0.2),

@@ -57,6 +57,7 @@ class KafkaServer(Server):
 
     name: ClassVar[str] = "Apache Kafka"
     by_age: ClassVar[bool] = True
+    compresses: ClassVar[bool] = True
     warm_up_s: ClassVar[float] = 20.0  # until its JVM has compiled what is used
     acks: ClassVar[tuple[str, ...]] = ("1", "all")
 
@@ -109,4 +110,4 @@ class KafkaServer(Server):
         return answers_metadata(self.host, self.port)
 
     def wire(self) -> Wire:
-        return KafkaWire(self.host, self.port, fsync=self.fsync)
+        return KafkaWire(self.host, self.port, fsync=self.fsync, compression=self.compression)

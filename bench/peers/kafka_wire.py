@@ -8,8 +8,11 @@ One fetch is under way on a connection, of at most 1 MiB, as clients have it by 
 
 from __future__ import annotations
 
+import json
+import random
 import socket
 import struct
+import time
 from typing import Any
 
 from tests.support.raw import Closed, RawClient
@@ -25,6 +28,7 @@ from penstock.cli.bench.requests import (
     produce_frame,
 )
 from penstock.cli.errors import CliError
+from penstock.wire.compression import Compression
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -34,6 +38,7 @@ from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopi
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.record_batch import HEADER_SIZE
+from penstock.wire.records import Record, build_batch
 
 from .wire import Consumer, PeerError, Publisher, Received, Wire
 
@@ -74,11 +79,28 @@ def durability(fsync: bool) -> str:
     return "written to the file before the acknowledgement, no fsync"
 
 
+def compressed_batch_of(size: int, messages: int, compression: Compression) -> bytes:
+    """A batch of different messages, each a line of JSON of about `size` bytes."""
+    rng = random.Random(1)
+    now_ms = time.time_ns() // 1_000_000
+    records = []
+    for number in range(messages):
+        fields = {"id": number, "user": f"user-{rng.randrange(100_000):05}"}
+        while len(json.dumps(fields)) < size:
+            word = rng.choice(("amount", "country", "price", "product", "state", "time"))
+            fields[f"{word}_{len(fields)}"] = rng.randrange(1_000_000)
+        records.append(Record(number, now_ms, None, json.dumps(fields).encode(), ()))
+    return build_batch(records, compression=compression)
+
+
 class KafkaWire(Wire):
     """Topics of one partition and one copy on one broker."""
 
-    def __init__(self, host: str, port: int, *, fsync: bool) -> None:
+    def __init__(
+        self, host: str, port: int, *, fsync: bool, compression: Compression = Compression.NONE
+    ) -> None:
         self._address = (host, port)
+        self._compression = compression
         self._settings = {"file.delete.delay.ms": FILE_DELETE_DELAY_MS}
         if fsync:
             self._settings["flush.messages"] = "1"
@@ -103,7 +125,10 @@ class KafkaWire(Wire):
     ) -> Publisher:
         key = (topic, size, messages, acks)
         if key not in self._requests:  # hundreds of connections send the same bytes
-            batch = batch_of(size, messages)
+            if self._compression is Compression.NONE:
+                batch = batch_of(size, messages)
+            else:
+                batch = compressed_batch_of(size, messages, self._compression)
             self._requests[key] = produce_frame(topic, [0], batch, ACKS[acks])
         return KafkaPublisher(topic, self._requests[key])
 

@@ -22,6 +22,7 @@ class PenstockServer(Server):
 
     name: ClassVar[str] = "Penstock"
     by_age: ClassVar[bool] = True
+    compresses: ClassVar[bool] = True
     acks: ClassVar[tuple[str, ...]] = ("1", "all")
 
     @classmethod
@@ -47,4 +48,4 @@ class PenstockServer(Server):
         return answers_metadata(self.host, self.port)
 
     def wire(self) -> Wire:
-        return KafkaWire(self.host, self.port, fsync=self.fsync)
+        return KafkaWire(self.host, self.port, fsync=self.fsync, compression=self.compression)

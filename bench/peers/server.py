@@ -20,6 +20,7 @@ from typing import ClassVar
 from tests.support.process import free_port
 
 from penstock.cli.bench.broker import process_cpu_clock, resident_bytes
+from penstock.wire.compression import Compression
 
 from .wire import PeerError, Wire
 
@@ -42,6 +43,8 @@ class Server(ABC):
     """Whether a group may read from the start what it has read before."""
     by_age: ClassVar[bool] = False
     """Whether it is compared for messages that were written some time ago, too."""
+    compresses: ClassVar[bool] = False
+    """Whether its producers send batches that they have compressed."""
     warm_up_s: ClassVar[float] = 3.0
     """How long it is loaded before it is measured."""
     acks: ClassVar[tuple[str, ...]] = ("1",)
@@ -50,6 +53,8 @@ class Server(ABC):
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         self.folder = folder
         self.fsync = fsync
+        self.compression = Compression.NONE
+        """Of what is published next, where its producers compress."""
         self.host = "127.0.0.1"
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None

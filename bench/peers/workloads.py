@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from penstock.cli.bench.report import percentiles
 from penstock.log.limits import FRESH_S
+from penstock.wire.compression import Compression
 
 from .load import Consumed, Published, consume, publish
 from .pacing import paced
@@ -87,6 +88,7 @@ class Workload:
     acks: str = "1"
     cold: bool = False
     old: bool = False
+    compressed: bool = False
     copies_in_title: bool = False
     """Whether the section says by itself how many copies there are and when they are on disk."""
 
@@ -99,6 +101,8 @@ class Workload:
         if self.cold and kind.in_memory:
             return "keeps everything in memory"
         if self.old and not self.cold and not kind.by_age:
+            return "compared for Kafka's protocol only"
+        if self.compressed and not kind.compresses:
             return "compared for Kafka's protocol only"
         return None
 
@@ -175,6 +179,24 @@ def _publishing(
         partial(_publish, size, messages, connections, depth, acks),
         fsync=fsync,
         acks=acks,
+    )
+
+
+def _publish_compressed(compression: Compression, server: Server, seconds: float) -> Figures:
+    server.compression = compression
+    try:
+        return _publish(1_000, LARGE_BATCH_BYTES // 1_000, 8, 2, "1", server, seconds)
+    finally:
+        server.compression = Compression.NONE
+
+
+def _compressed(compression: Compression) -> Workload:
+    return Workload(
+        "publish, compressed",
+        f"publish 1 KB of JSON, 256 KiB batches in {compression.name.lower()}, 8 connections",
+        (RATE, CPU),
+        partial(_publish_compressed, compression),
+        compressed=True,
     )
 
 
@@ -300,6 +322,7 @@ WORKLOADS: tuple[Workload, ...] = (
             ("1", "all"), (True, False), SIZES, CONNECTIONS
         )
     ),
+    *(_compressed(compression) for compression in Compression if compression),
     _consuming("consume 100 B from cache", 100),
     _consuming("consume 1 KB from cache", 1_000),
     _consuming(f"consume 1 KB from cache, {OLD_S:g} s old", 1_000, old=True),
