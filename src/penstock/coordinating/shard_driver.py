@@ -359,7 +359,7 @@ class ShardDriver(Generic[S]):
             return
         if partition.log.health.for_good:
             # What is in the log will never be known to be durable, so no answer can depend on it.
-            self._stand_still(partition, partition.log.failure or "")
+            self._stop_serving(partition, partition.log.failure or "")
             return
         if partition.log.log_start_offset == partition.log.log_end_offset:
             self._activate(partition)
@@ -372,7 +372,7 @@ class ShardDriver(Generic[S]):
             self._activate(partition)
         except CorruptRecord as e:
             # To continue without a record would lose its change.
-            self._stand_still(partition, str(e))
+            self._stop_serving(partition, str(e))
         except PenstockError as e:
             log.error("replay of %s-%d failed: %s", partition.topic, partition.index, e)
             self._retry_later()
@@ -388,11 +388,16 @@ class ShardDriver(Generic[S]):
             self.watch_commits()
         self._event(lambda shard, now_ms: shard.loaded(now_ms))
 
-    def _stand_still(self, partition: Partition, why: str) -> None:
-        """Only an operator can help: requests are refused until the node is restarted."""
+    def _stop_serving(self, partition: Partition, why: str) -> None:
+        """Requests are refused until another broker leads, or until the node is restarted."""
         self.state = ShardState.FAILED
         name = f"{partition.topic}-{partition.index}"
-        log.critical("the %s of %s stands still: %s", self._kind.name, name, why)
+        if partition.log.health.for_good and len(partition.registration.isr) > 1:
+            log.error("the %s of %s waits for another leader: %s", self._kind.name, name, why)
+        else:
+            log.critical(
+                "the %s of %s serves nothing until a restart: %s", self._kind.name, name, why
+            )
 
     def _retry_later(self) -> None:
         self.state = ShardState.FAILED

@@ -157,6 +157,7 @@ class Leadership:
                 self.propose(change)
             self._let_join()
             self._partition.isr_changed()
+            self._partition.check_log()  # it may have failed in a flush of the log manager
 
     def _let_join(self) -> None:
         """A follower that has caught up may have had to wait for something else."""

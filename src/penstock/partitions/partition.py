@@ -278,6 +278,7 @@ class Partition:
             self._env.on_append_failed(self, error)
         self._written()  # a duplicate of what is in the log is not concerned
         self._append_waiters.not_written(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        self.check_log()
 
     def settle(self) -> None:
         """Move the offsets that follow from what is in the log."""
@@ -303,6 +304,12 @@ class Partition:
         """A flush has failed. If what the disk holds is unknown, nothing more becomes durable."""
         self.flush_wanted = self.log.health.for_good
         self._fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR, message)
+        self.check_log()
+
+    def check_log(self) -> None:
+        """A leader whose log refuses writes for good is of no use where there are others."""
+        if self.leader is not None and self.log.health.for_good:
+            self._env.on_log_failed(self)
 
     def _advance(self) -> None:
         leader = self.leader

@@ -37,5 +37,7 @@ class ReplicaEnvironment:
     """Sends a wanted change of the ISR to the controller."""
     on_append_failed: Callable[[Partition, StorageError], None] = _ignore
     """The disk has refused what producers and coordinators had staged."""
+    on_log_failed: Callable[[Partition], None] = _ignore
+    """The log of a replica refuses writes for good, as after a failed fsync; it can be read."""
     on_stopped: Callable[[Partition], None] = _ignore
     """A replica has been stopped: no request may find it any more."""

@@ -70,6 +70,9 @@ class ReplicaListener(Protocol):
     def on_stopped(self, partition: Partition) -> None:
         """A replica was stopped; if it leads, another broker should."""
 
+    def on_log_failed(self, partition: Partition) -> None:
+        """A replica refuses writes for good; if it leads, another broker should."""
+
     def on_to_open(self) -> None:
         """There is something for `open_next` to do."""
 
@@ -114,6 +117,7 @@ class ReplicaManager:
         self.stopped: dict[tuple[Uuid, int], Stopped] = {}
         """Replicas that broke an invariant; they are not opened again in this run."""
         env.on_stopped = self._on_stopped
+        env.on_log_failed = self._on_log_failed
         logs.on_broken = self._on_broken
         self._listener: ReplicaListener | None = None
 
@@ -333,6 +337,10 @@ class ReplicaManager:
         self.stopped[partition.topic_id, partition.index] = stopped
         if self._listener is not None:
             self._listener.on_stopped(partition)
+
+    def _on_log_failed(self, partition: Partition) -> None:
+        if self._listener is not None:
+            self._listener.on_log_failed(partition)
 
     def _on_broken(self, tp: TopicPartition, reason: str) -> None:
         """A log has broken an invariant during housekeeping."""

@@ -100,6 +100,9 @@ class Replication:
         self.on_gone(partition)
         self._resignations.begin(partition)
 
+    def on_log_failed(self, partition: Partition) -> None:
+        self._resignations.begin(partition)
+
     def on_to_open(self) -> None:
         if self._opening is None:
             self._opening = self._loop.create_task(self._open_all())

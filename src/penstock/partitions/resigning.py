@@ -1,10 +1,10 @@
-"""A stopped replica gives its leadership up.
+"""A replica that was stopped, or whose log refuses writes for good, gives its leadership up.
 
-Its leader cannot be trusted any more, so another member of the in-sync set has to lead: the
-controller is asked to take this broker out of the set, which elects another leader. If the replica
-is the only one in sync, no other can lead, and the partition stays as it is until this node is
-restarted. The request is repeated every `RETRY_PAUSE_S` for as long as this node leads according to
-the metadata. Owned by the event loop's thread.
+Another member of the in-sync set has to lead: the controller is asked to take this broker out of
+the set, which elects another leader. Until then a log that only refuses writes can be read. If the
+replica is the only one in sync, no other can lead, and the partition stays as it is until this node
+is restarted. The request is repeated every `RETRY_PAUSE_S` for as long as this node leads according
+to the metadata. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -45,20 +45,23 @@ class Resignations:
         self._registered = registered
         self._broker_epoch = broker_epoch
         self._call = call
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[Partition, asyncio.Task[None]] = {}
 
     def begin(self, partition: Partition) -> None:
-        """`partition` was stopped."""
+        """Another broker should lead `partition`."""
         if partition.leader is None or partition.leader_id != self._node_id:
             return
+        if partition in self._tasks:
+            return
         task = asyncio.get_running_loop().create_task(self._resign(partition))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[partition] = task
+        task.add_done_callback(lambda _: self._tasks.pop(partition))
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        tasks = list(self._tasks.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _resign(self, partition: Partition) -> None:
         while True:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from penstock.config.broker_config import broker_config
 from penstock.log.log import Log
 from penstock.node import main
 from penstock.node.node import NodeFailed
+from penstock.partitions.partition import Partition
 from penstock.serving.broker import Broker
 from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from penstock.wire.messages.list_offsets import (
@@ -165,7 +167,19 @@ def test_an_invariant_that_breaks_in_retention_stops_the_partition(
     run(test)
 
 
-def test_a_stopped_leader_hands_over_to_a_replica_in_sync(tmp_path: Path) -> None:
+def stopped(partition: Partition) -> None:
+    partition.stop("a test says so")
+
+
+def refuses_writes(partition: Partition) -> None:
+    partition.log.health.fail_for_good("fsync failed: a test says so")
+    partition.flush_failed("fsync failed: a test says so")
+
+
+@pytest.mark.parametrize("fails", [stopped, refuses_writes])
+def test_a_leader_that_is_stopped_or_refuses_writes_hands_over_to_a_replica_in_sync(
+    tmp_path: Path, fails: Callable[[Partition], None]
+) -> None:
     async def test() -> None:
         async with nodes(tmp_path) as cluster:
             await cluster.create(1, "t")
@@ -174,7 +188,7 @@ def test_a_stopped_leader_hands_over_to_a_replica_in_sync(tmp_path: Path) -> Non
             leader = registered[0].leader
             partition = cluster.broker(leader).replicas.leader_of("t", 0)
             await until(lambda: len(registered[0].isr) == 3)
-            partition.stop("a test says so")
+            fails(partition)
             others = [n for n in (1, 2, 3) if n != leader]
             await until(
                 lambda: all(
