@@ -28,7 +28,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from penstock.base.errors import CorruptRecord, invariant
 from penstock.base.ids import NO_TIMESTAMP
-from penstock.log.files import unlink_if_exists, write_all
+from penstock.log.files import unlink_if_exists, write_all, write_atomically
 from penstock.log.limits import INDEX_CACHE_BYTES_MAX
 
 _TIME_ENTRY: Final = Struct(">qI")
@@ -380,13 +380,14 @@ def _marker_offset(txn: AbortedTxn) -> int:
 class TransactionIndex:
     """The aborted transactions whose markers lie in the segment, in the order of the markers."""
 
-    __slots__ = ("_txns", "base_offset", "dirty", "path")
+    __slots__ = ("_rebuilding", "_txns", "base_offset", "dirty", "path")
 
     def __init__(self, path: str, base_offset: int) -> None:
         self.path = path
         self.base_offset = base_offset
         self.dirty = False
         """Whether entries were added since the last flush."""
+        self._rebuilding = False
         self._txns: list[AbortedTxn] | None = None
 
     def all(self) -> list[AbortedTxn]:
@@ -409,6 +410,9 @@ class TransactionIndex:
     def append(self, txn: AbortedTxn) -> None:
         """Add an entry, on disk at once: a rebuild would need the whole transaction."""
         txns = self.all()
+        if self._rebuilding:
+            txns.append(txn)
+            return
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             write_all(fd, _ABORTED_TXN.pack(0, *txn), len(txns) * _ABORTED_TXN.size)
@@ -440,6 +444,19 @@ class TransactionIndex:
     def reset(self) -> None:
         self._txns = []
         unlink_if_exists(self.path)
+
+    def begin_rebuild(self) -> None:
+        """Collect all entries anew, in memory. A recovery point above them vouches for the file:
+        until `end_rebuild` it stays as it is, so that a crash leaves it as damaged as it was found.
+        """
+        self._txns = []
+        self._rebuilding = True
+
+    def end_rebuild(self) -> None:
+        """Replace the file by what was collected, durably."""
+        data = b"".join(_ABORTED_TXN.pack(0, *txn) for txn in self.all())
+        write_atomically(self.path, data)
+        self._rebuilding = False
 
     def rename(self, new_path: str) -> None:
         if os.path.exists(self.path):

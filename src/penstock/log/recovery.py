@@ -58,8 +58,12 @@ class SegmentRecovery:
 
     def run(self) -> None:
         segment, position = self.segment, self.position
+        # Once it is rebuilt, the recovery point alone says that it is whole: see `begin_rebuild`.
+        rebuilt = not position and self.recovery_point > segment.base_offset
         if not position:
-            segment.reset_indexes()
+            segment.reset_indexes(transactions=not rebuilt)
+        if rebuilt:
+            segment.txn_index.begin_rebuild()
         for data, header, why in self._batches(position):
             if header is None or not self._plausible(header):
                 self._stop(position, why or "its offset or epoch does not follow those before")
@@ -74,6 +78,15 @@ class SegmentRecovery:
             segment.index_batch(header, position, self.index_interval)
             self.next_offset = header.last_offset + 1
             position += header.size
+        if rebuilt:
+            self._end_rebuild()
+
+    def _end_rebuild(self) -> None:
+        try:
+            self.segment.txn_index.end_rebuild()
+        except OSError as e:
+            # The entries are in memory, for readers; more cannot be added to the damaged file.
+            self.broken = f"{self.segment.txn_index.path} cannot be rebuilt: {e}"
 
     def _plausible(self, header: BatchHeader) -> bool:
         # Epochs never go down: behind a write that reached the disk may lie what a truncation that

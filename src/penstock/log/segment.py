@@ -356,11 +356,12 @@ class LogSegment:
         self.offset_index.flush()
         self.time_index.flush()
 
-    def reset_indexes(self) -> None:
-        """Empty all indexes, to fill them again from the data."""
+    def reset_indexes(self, *, transactions: bool = True) -> None:
+        """Empty the indexes, to fill them again from the data."""
         self.offset_index.reset()
         self.time_index.reset()
-        self.txn_index.reset()
+        if transactions:
+            self.txn_index.reset()
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = self.base_offset
         self._bytes_since_index = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import CorruptRecord, StorageError
+from penstock.log import index
 from penstock.log.closing import close_logs
+from penstock.log.files import TMP_SUFFIX
 from penstock.log.flush import flush, flush_is_due
 from penstock.log.limits import INDEX_FLUSH_BATCHES, UNFLUSHED_BATCHES_MAX
 from penstock.log.retention import delete_old_segments
@@ -345,10 +348,8 @@ def test_a_recovery_point_that_the_indexes_do_not_reach_costs_only_time(new_box:
     assert box.append().first_offset == 60
 
 
-def test_a_flush_makes_aborted_transactions_durable(
-    new_box: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What lies below the recovery point is not looked at after a loss of power."""
+def noted_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are synced from now on."""
     synced: list[str] = []
     fsync = os.fsync
 
@@ -357,6 +358,14 @@ def test_a_flush_makes_aborted_transactions_durable(
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", note)
+    return synced
+
+
+def test_a_flush_makes_aborted_transactions_durable(
+    new_box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies below the recovery point is not looked at after a loss of power."""
+    synced = noted_syncs(monkeypatch)
     box = new_box()
     box.send(7, 0, transactional=True)
     box.end_txn(7, commit=False)
@@ -366,6 +375,51 @@ def test_a_flush_makes_aborted_transactions_durable(
     box.append()
     flush(box.log)
     assert f"{0:020}.txnindex" not in synced
+
+
+def with_a_flushed_abort(new_box: Any, damaged: str) -> Any:
+    """A log whose recovery point is above an aborted transaction, and whose check begins below."""
+    box = new_box(index_interval_bytes=50)
+    box.send(7, 0, transactional=True)
+    box.end_txn(7, commit=False)
+    for _ in range(10):
+        box.append()
+    flush(box.log)
+    with box.path(0, damaged).open("ab") as file:
+        file.write(b"torn ")
+    return box
+
+
+@pytest.mark.parametrize("damaged", [".index", ".txnindex"])
+def test_aborted_transactions_that_are_found_again_are_durable_before_they_are_relied_on(
+    new_box: Any, monkeypatch: pytest.MonkeyPatch, damaged: str
+) -> None:
+    """The recovery point stays above them: after another loss of power nothing would find them."""
+    box = with_a_flushed_abort(new_box, damaged)
+    synced = noted_syncs(monkeypatch)
+    log = box.crash()
+    assert [t.first_offset for t in log.aborted_transactions(0, 12)] == [0]
+    assert f"{0:020}.txnindex{TMP_SUFFIX}" in synced
+
+
+@pytest.mark.parametrize("damaged", [".index", ".txnindex"])
+@pytest.mark.uncompiled
+def test_aborted_transactions_that_cannot_be_written_again_leave_the_file_as_it_was(
+    new_box: Any, monkeypatch: pytest.MonkeyPatch, damaged: str
+) -> None:
+    box = with_a_flushed_abort(new_box, damaged)
+    before = box.path(0, ".txnindex").read_bytes()
+    with monkeypatch.context() as broken:
+        broken.setattr(index, "write_atomically", full)
+        log = box.crash()
+    assert [t.first_offset for t in log.aborted_transactions(0, 12)] == [0]
+    assert box.path(0, ".txnindex").read_bytes() == before
+    assert "cannot be rebuilt" in log.failure
+    assert box.crash().failure is None
+
+
+def full(path: str, data: bytes) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device", path)
 
 
 def test_half_a_batch_behind_the_recovery_point_does_not_keep_the_producers_from_loading(
