@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .nemesis import Nemesis
 
 DISK_BYTES = 192 * 1024 * 1024
+DISK_BYTES_PER_SECOND = 256 * 1024
+"""What a run writes, with room to spare: by itself it must not fill the disk."""
 REASSIGN_SECONDS_MAX = 60.0
 PREFERRED = 0
 
@@ -306,12 +308,15 @@ FAULTS: dict[str, Callable[[Nemesis], Plan]] = {
 }
 
 
-def mount_small_disk(data_dir: Path) -> str | None:
-    """Makes a node's data folder a small volume; the reason when that cannot be done."""
+def mount_small_disk(data_dir: Path, seconds: float) -> str | None:
+    """Makes a node's data folder a small volume, for a run of so long; the reason when that cannot
+    be done.
+    """
     if os.geteuid() != 0 or shutil.which("mount") is None:
         return "only root can mount a small volume"
     data_dir.mkdir(parents=True, exist_ok=True)
-    argv = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(data_dir)]
+    size = DISK_BYTES + int(seconds * DISK_BYTES_PER_SECOND)
+    argv = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(data_dir)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     return None if done.returncode == 0 else f"no small volume: {done.stderr.strip()}"
 

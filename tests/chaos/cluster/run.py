@@ -80,7 +80,7 @@ def run(options: Options, root: Path) -> Outcome:
     nemesis = Nemesis(cluster, network, options.plan.all(), recorder, options.seed)
     names = list(options.faults)
     try:
-        with _small_disk(cluster, nemesis, names), cluster:
+        with _small_disk(options, cluster, nemesis, names), cluster:
             plan = options.plan
             cluster.make_topic(plan.topic, plan.partitions)
             cluster.make_topic(plan.target, plan.target_partitions)
@@ -102,14 +102,16 @@ def run(options: Options, root: Path) -> Outcome:
 
 
 @contextlib.contextmanager
-def _small_disk(cluster: Cluster, nemesis: Nemesis, names: list[str]) -> Iterator[None]:
+def _small_disk(
+    options: Options, cluster: Cluster, nemesis: Nemesis, names: list[str]
+) -> Iterator[None]:
     """A small volume for one node when its disk shall get full; without one, it is said."""
     if "disk" not in names:
         yield
         return
     victim = max(cluster.nodes)
     data_dir = cluster.nodes[victim].data_dir
-    reason = mount_small_disk(data_dir)
+    reason = mount_small_disk(data_dir, options.seconds)
     if reason is not None:
         say(f"no fault `disk` in this run: {reason}")
         names.remove("disk")
@@ -152,7 +154,7 @@ def _under_faults(
         workload.stop_reading()
         transactions.finish(_ends(cluster, options.plan.all()))
         auditor.stopping.set()
-        auditor.join()
+        auditor.join_in_time()
     return died
 
 

@@ -59,13 +59,13 @@ class Transactions:
             "the chain is not at its input's end", DRAIN_SECONDS_MAX, lambda: self._left(ends)
         )
         self.workers.stopping.set()
-        self.workers.join()
+        self.workers.join_in_time()
         self.workers.stop_all()
         self._wait("transactions stay open", STABLE_SECONDS_MAX, self._open)
         for reader in self.readers:
             reader.stopping.set()
         for reader in self.readers:
-            reader.join()
+            reader.join_in_time()
 
     def _wait(self, what: str, seconds: float, left: Any) -> None:
         try:

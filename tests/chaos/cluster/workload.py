@@ -109,6 +109,12 @@ class Client(threading.Thread):
     def trouble(self, text: str) -> None:
         self.recorder.add(Trouble(self.recorder.now(), self.name, text))
 
+    def join_in_time(self) -> None:
+        """Wait for its end; one that hangs in a call of its library must not keep the judgement."""
+        self.join(JOIN_SECONDS_MAX)
+        if self.is_alive():
+            self.trouble("the client does not end")
+
 
 class ProducerClient(Client):
     """Sends numbered messages to all partitions in turn."""
@@ -352,6 +358,4 @@ def _stop(clients: Iterable[Client]) -> None:
         client.stopping.set()
     for client in clients:
         if client.ident is not None:
-            client.join(JOIN_SECONDS_MAX)
-            if client.is_alive():
-                client.trouble("the client does not end")
+            client.join_in_time()
