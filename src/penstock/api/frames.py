@@ -46,7 +46,7 @@ def read_header(frame: memoryview) -> Header:
                 raise BadHeader(f"{api.key.name} has no version {version} here")
             version, flexible = UNKNOWN_VERSION, False
         if flexible:
-            # As good as always there are none.
+            # Almost always there are none.
             position = skip_tags(frame, position, len(frame)) if frame[position] else position + 1
     except (struct.error, IndexError, ValueError) as e:
         raise BadHeader(f"a request header that cannot be read: {e}") from e
