@@ -9,6 +9,7 @@ from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
 from penstock.log.changes import LogChanges
 from penstock.log.files import FileCache
 from penstock.log.index import IndexCache
+from penstock.log.offset_checkpoints import OffsetCheckpoints
 
 PRODUCER_ID_EXPIRATION_MS_DEFAULT = 86_400_000
 
@@ -25,6 +26,8 @@ class LogEnvironment:
     clock: Clock = field(default_factory=SystemClock)
     rng: Rng = field(default_factory=SystemRng)
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS_DEFAULT
+    checkpoints: OffsetCheckpoints | None = None
+    """Of the data directory, set by its `LogManager`; a log by itself has none."""
     on_fsync_failed: Callable[[], None] = lambda: None
     """Called when written data may be lost although the process continues."""
 

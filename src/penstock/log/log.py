@@ -11,7 +11,8 @@ staged is forgotten, the file is cut back to its last good end, and the log refu
 write may run in a worker thread (`begin_write`, `end_write`).
 
 Invariants: batches lie in offset order without overlap; nothing above `log_end_offset` is visible;
-what lies below `recovery_point` is durable and is never cut except by `truncate_to`.
+what lies below `recovery_point` is durable and is never cut except by `truncate_to`; a recovery
+point that was lowered is on the disk before the log grows again (`offset_checkpoints`).
 
 Owned by the loop's thread. Only the methods of `LogSlice`, `BackgroundWrite.run`, `FlushTask.run`
 and the documented parts of a `SegmentSwap` may run elsewhere.
@@ -33,6 +34,7 @@ from penstock.log.health import ReadDamage, WriteHealth
 from penstock.log.index import AbortedTxn
 from penstock.log.limits import BACKGROUND_WRITE_BYTES_MIN
 from penstock.log.log_segments import LogSegments
+from penstock.log.offset_checkpoints import NOTHING
 from penstock.log.producer_state import AppendOrigin, CompletedTxn, ProducerStateManager
 from penstock.log.replacement import SegmentSwap
 from penstock.log.roll import RollPolicy, roll_at, write_rolling
@@ -63,6 +65,7 @@ class Log:
         "dir",
         "env",
         "epochs",
+        "grows_after",
         "health",
         "high_watermark",
         "last_flush_ms",
@@ -103,6 +106,8 @@ class Log:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
+        self.grows_after = NOTHING
+        """The change of the recovery points that must be on the disk before the log grows."""
         self.high_watermark: int | None = None
         """Set by the partition; None means that everything in the log is committed."""
         self.health = WriteHealth(str(topic_partition))
@@ -186,6 +191,8 @@ class Log:
         """
         if self.health.failure is not None:
             self.health.admit(now_ms)
+        if self.grows_after:
+            self._write_recovery_point()
         staged = self._staged
         if leader_epoch > self.epochs.latest_epoch:
             self.epochs.assign(leader_epoch, staged.end_offset)
@@ -205,6 +212,18 @@ class Log:
         self.write_staged()
         return info
 
+    @property
+    def waits_for_checkpoint(self) -> bool:
+        """Whether the log should not grow yet: an append now would write the recovery points."""
+        checkpoints = self.env.checkpoints
+        return checkpoints is not None and not checkpoints.holds(self.grows_after)
+
+    def _write_recovery_point(self) -> None:
+        """See to it that no recovery begins behind what is about to be written."""
+        if self.waits_for_checkpoint and self.env.checkpoints is not None:
+            self.env.checkpoints.write()  # rarely: followers wait for a thread that does it
+        self.grows_after = NOTHING
+
     def append_as_follower(self, buf: bytes | memoryview, leader_epoch: int | None = None) -> None:
         """Append batches that carry their offsets and leader epochs already.
 
@@ -216,6 +235,8 @@ class Log:
         self._now_ms = now_ms = self.env.clock.now_ms()
         if self.health.failure is not None:
             self.health.admit(now_ms)
+        if self.grows_after:
+            self._write_recovery_point()
         view, end = memoryview(buf), self.log_end_offset
         for position, header in check_replicated(view, end, leader_epoch, self.name):
             if header.partition_leader_epoch > self.epochs.latest_epoch:
@@ -422,6 +443,7 @@ class Log:
         self._cut(truncation.truncate_fully, offset)
 
     def _cut(self, how: Callable[[Log, int], int], offset: int) -> None:
+        flushed = self.recovery_point
         try:
             if self.swap is not None:
                 self.swap.cancel()  # it holds what is about to go
@@ -431,6 +453,10 @@ class Log:
             self.health.fail_for_good(f"truncation to {offset} failed: {e}")
             raise StorageError(f"{self.name} cannot be truncated to {offset}: {e}") from e
         self.cuts += 1
+        if self.recovery_point < flushed and self.env.checkpoints is not None:
+            self.grows_after = self.env.checkpoints.lowered(
+                self.topic_partition, self.recovery_point
+            )
         self.unsynced_names = True
         self.mark_changed()
         self.log_end_offset = end

@@ -18,18 +18,13 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator
-from threading import Lock
 
-from penstock.base.errors import CorruptRecord, InvariantBroken, StorageError
+from penstock.base.errors import InvariantBroken, StorageError
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
 from penstock.config.log_config import LogConfig
 from penstock.log.checkpoints import (
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    read_checkpoint,
     read_meta_properties,
     read_partition_metadata,
-    write_checkpoint,
     write_meta_properties,
     write_partition_metadata,
 )
@@ -40,6 +35,7 @@ from penstock.log.flush import flush_is_due
 from penstock.log.limits import RETENTION_LOGS_PER_STEP
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log
+from penstock.log.offset_checkpoints import OffsetCheckpoints
 from penstock.log.retention import (
     NEVER_MS,
     delete_old_segments,
@@ -79,12 +75,6 @@ class LogManager:
         """Logs in which retention had nothing to do, not opened since: under which settings, and
         until when it will have nothing.
         """
-        self._changes = dict.fromkeys((RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT), 1)
-        """How often each checkpoint has changed."""
-        self._written = dict.fromkeys(self._changes, 0)
-        """Up to which of its changes each is in its file."""
-        self._writing = Lock()
-        """Held by the thread that writes checkpoints."""
         self._to_delete: list[tuple[int, str, Log | None]] = []
         self.lookups = TimeLookups()
         self.on_broken: Callable[[TopicPartition, str], None] = self.abandon
@@ -97,8 +87,7 @@ class LogManager:
             raise
 
     def _start(self) -> None:
-        self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
-        self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)
+        self.checkpoints = self.env.checkpoints = OffsetCheckpoints(self.data_dir)
         now_ms = self.env.clock.now_ms()
         for entry in os.scandir(self.data_dir):
             if not entry.is_dir(follow_symlinks=False):
@@ -121,14 +110,6 @@ class LogManager:
             # Removed, durably, before the first write of this run.
             os.unlink(marker)
             fsync_dir(self.data_dir)
-
-    def _read(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_checkpoint(os.path.join(self.data_dir, name))
-        except CorruptRecord as e:
-            # Recovery then begins at the first segment: slower, never wrong.
-            logger.warning("ignoring a damaged checkpoint: %s", e)
-            return {}
 
     def ensure_meta(self, node_id: int, cluster_id: str) -> dict[str, str]:
         """The directory's ids, written on first use; refuses a directory of another node."""
@@ -182,7 +163,9 @@ class LogManager:
             except OSError as e:
                 raise StorageError(f"cannot create {path}: {e}") from e
             self._known[tp] = None
-            return self._open(tp, topic_id)
+            log = self._open(tp, topic_id)
+            log.grows_after = self.checkpoints.removal_of(tp)
+            return log
         if log.topic_id is None:
             write_partition_metadata(log.dir, topic_id)
             log.topic_id = topic_id
@@ -203,10 +186,12 @@ class LogManager:
             self._config_for(tp.topic),
             self.env,
             topic_id=topic_id,
-            log_start_offset=self._log_starts.get(tp, 0),
-            recovery_point=self._recovery_points.get(tp, 0),
+            log_start_offset=self.checkpoints.log_start(tp),
+            recovery_point=self.checkpoints.recovery_point(tp),
             clean=tp not in self._unrecovered,
         )
+        if log.recovery_point < self.checkpoints.recovery_point(tp):
+            log.grows_after = self.checkpoints.lowered(tp, log.recovery_point)
         self._unrecovered.discard(tp)
         self._quiet.pop(tp, None)
         self._logs[tp] = log
@@ -228,8 +213,6 @@ class LogManager:
         except OSError as e:
             raise StorageError(f"cannot delete {tp}: {e}") from e
         self._leave(tp)
-        self._set(RECOVERY_POINT_CHECKPOINT, self._recovery_points, tp, None)
-        self._set(LOG_START_OFFSET_CHECKPOINT, self._log_starts, tp, None)
         self._to_delete.append((self.env.clock.now_ms() + delay, path, log))
 
     def set_aside(self, tp: TopicPartition) -> str:
@@ -247,6 +230,7 @@ class LogManager:
         self._known.pop(tp, None)
         self._quiet.pop(tp, None)
         self._unrecovered.discard(tp)
+        self.checkpoints.remove(tp)
 
     def topic_id_of(self, tp: TopicPartition) -> Uuid | None:
         """The topic id that the directory of `tp` was made for."""
@@ -378,26 +362,7 @@ class LogManager:
             if self._logs.get(log.topic_partition) is log:
                 self._note(log.topic_partition, log)
         changes.to_checkpoint.clear()
-        due = [
-            (name, self._changes[name], dict(offsets))
-            for name, offsets in (
-                (RECOVERY_POINT_CHECKPOINT, self._recovery_points),
-                (LOG_START_OFFSET_CHECKPOINT, self._log_starts),
-            )
-            if self._written[name] < self._changes[name]
-        ]
-
-        def write() -> None:
-            try:
-                with self._writing:
-                    for name, change, offsets in due:
-                        if self._written[name] < change:  # else a later one was quicker
-                            write_checkpoint(os.path.join(self.data_dir, name), offsets)
-                            self._written[name] = change
-            except OSError as e:
-                raise StorageError(f"cannot write checkpoints in {self.data_dir}: {e}") from e
-
-        return write
+        return self.checkpoints.task()
 
     def checkpoint(self) -> None:
         """Write recovery points and log starts, if they have changed, in this thread."""
@@ -405,21 +370,7 @@ class LogManager:
 
     def _note(self, tp: TopicPartition, log: Log) -> None:
         moved = log.log_start_offset > log.segments[0].base_offset
-        start = log.log_start_offset if moved else None
-        self._set(RECOVERY_POINT_CHECKPOINT, self._recovery_points, tp, log.recovery_point)
-        self._set(LOG_START_OFFSET_CHECKPOINT, self._log_starts, tp, start)
-
-    def _set(
-        self, name: str, offsets: dict[TopicPartition, int], tp: TopicPartition, value: int | None
-    ) -> None:
-        """Set or remove the offset of `tp` in a checkpoint."""
-        if offsets.get(tp) == value:
-            return
-        self._changes[name] += 1
-        if value is None:
-            del offsets[tp]
-        else:
-            offsets[tp] = value
+        self.checkpoints.note(tp, log.recovery_point, log.log_start_offset if moved else None)
 
     def close(self) -> None:
         """Close every log, write the checkpoints and, if all succeeded, the clean-shutdown mark."""

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from penstock.base.errors import StorageError
 from penstock.log.files import remove_paths
 from penstock.node.compaction import Compaction
 from penstock.serving.broker import Broker
@@ -22,6 +23,8 @@ log = logging.getLogger("penstock.node")
 FLUSH_CHECK_S = 0.2
 REMOVAL_CHECK_S = 1.0
 RECOVERED_PER_PASS = 1
+LOWERED_RETRY_S = 1.0
+"""How long after a disk that refused."""
 
 
 class Housekeeping:
@@ -29,6 +32,7 @@ class Housekeeping:
         self._broker = broker
         self._compaction = compaction
         self._tasks: list[asyncio.Task[None]] = []
+        self._lowered = asyncio.Event()
 
     def start(self) -> None:
         config = self._broker.config
@@ -39,6 +43,8 @@ class Housekeeping:
         self._every(lambda: FLUSH_CHECK_S, self._flush_due)
         self._every(lambda: checkpoint_s, self._checkpoint)
         self._every(lambda: REMOVAL_CHECK_S, self._remove)
+        self._broker.logs.checkpoints.on_lowered = self._lowered.set
+        self._repeat(self._lowered.wait, self._checkpoint_lowered)
         self._tasks.append(asyncio.create_task(self._recover()))
         self._tasks.append(asyncio.create_task(self._compaction.run()))
 
@@ -48,9 +54,14 @@ class Housekeeping:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _every(self, interval_s: Callable[[], float], duty: Callable[[], Awaitable[None]]) -> None:
+        self._repeat(lambda: asyncio.sleep(interval_s()), duty)
+
+    def _repeat(
+        self, wait: Callable[[], Awaitable[object]], duty: Callable[[], Awaitable[None]]
+    ) -> None:
         async def repeat() -> None:
             while True:
-                await asyncio.sleep(interval_s())
+                await wait()
                 try:
                     await duty()
                 except Exception:
@@ -75,6 +86,16 @@ class Housekeeping:
 
     async def _checkpoint(self) -> None:
         await asyncio.to_thread(self._broker.logs.checkpoint_task())
+
+    async def _checkpoint_lowered(self) -> None:
+        """Followers that were truncated wait for their recovery points on the disk."""
+        self._lowered.clear()
+        try:
+            await self._checkpoint()
+        except StorageError:
+            self._lowered.set()
+            await asyncio.sleep(LOWERED_RETRY_S)
+            raise
 
     async def _remove(self) -> None:
         """Free the disk space of deleted topics and segments."""

@@ -58,6 +58,8 @@ TURN_BYTES_MAX = 512 * 1024
 CONNECT_PAUSE_S = 0.02
 STORAGE_PAUSE_S = 1.0
 """How long a partition is not fetched after an error of its log or of the leader's."""
+CHECKPOINT_PAUSE_S = 0.02
+"""How long a partition is not fetched while its recovery point is being written."""
 NUDGE_VERSION = 0
 
 Key: TypeAlias = tuple[Uuid, int]
@@ -183,6 +185,7 @@ class ReplicaFetcher:
         self._throttle()
         while unflushed := self._unflushed():
             await _Durability(unflushed).done
+        self._pause_truncated()
         if not self._session.wanted:
             return
         config = env.config()
@@ -228,6 +231,13 @@ class ReplicaFetcher:
                 else:
                     found.append(partition)
         return found
+
+    def _pause_truncated(self) -> None:
+        """Pause the partitions whose logs may not grow before a checkpoint is written."""
+        for key in self._session.to_name():
+            log_ = self._followed[key].partition.log
+            if log_.grows_after and log_.waits_for_checkpoint:
+                self._pause(key, CHECKPOINT_PAUSE_S)
 
     # -- answers -------------------------------------------------------------------------------
 

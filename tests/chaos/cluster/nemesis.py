@@ -74,10 +74,16 @@ class Nemesis:
         while True:
             yield from self.chance.sample(names, len(names))
 
-    def strike(self, name: str) -> Fault:
-        """One fault from its beginning until the cluster has recovered."""
-        plan = FAULTS[name](self)
-        led = self._led(plan.victims)
+    def strike(self, name: str) -> Fault | None:
+        """One fault from its beginning until the cluster has recovered; None, and a violation, when
+        no node answers before it, so that it cannot be aimed.
+        """
+        try:
+            plan = FAULTS[name](self)
+            led = self._led(plan.victims)
+        except AssertionError as error:
+            self._trouble(f"before {name}: {error}"[:TROUBLE_CHARS_MAX])
+            return None
         self.doing = f"{name} {','.join(map(str, plan.victims))} {plan.note}".strip()
         if plan.suspect:
             self.suspects.update(dict.fromkeys(plan.victims, math.inf))
