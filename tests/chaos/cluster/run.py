@@ -41,7 +41,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 # The cleaner works on each node by itself, so compacted copies may rightly differ.
 SETTINGS = {"log.cleaner.enable": "false"}
 HISTORY = "history.jsonl"
-ALARM = re.compile(r"Traceback|InvariantError|invariant", re.IGNORECASE)
+ALARM = re.compile(r"Traceback|InvariantError|invariant|ERROR .* is truncated", re.IGNORECASE)
 
 
 class Options(NamedTuple):
