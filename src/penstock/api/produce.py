@@ -11,7 +11,6 @@ refused: nothing would ever commit it.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Final
 
 from penstock.api.registry import ANONYMOUS, raw_handler
@@ -40,18 +39,18 @@ _OPERATIONS: Final = (
 @raw_handler(ProduceRequest, ProduceResponse)
 def produce(services: Services, exchange: Exchange, frame: memoryview, position: int) -> None:
     version = exchange.version
-    body = decode_produce_request(frame, position, version)
+    transactional_id, acks, timeout_ms, topics = decode_produce_request(frame, position, version)
     request = AppendRequest(
         ANONYMOUS,
         exchange.connection,
-        body.acks,
-        body.timeout_ms,
-        body.topics,
-        body.transactional_id,
+        acks,
+        timeout_ms,
+        topics,
+        transactional_id,
         _OPERATIONS[version],
         version >= ZSTD_FROM,
     )
-    services.append(request, partial(_answer, services, exchange, body.acks))
+    services.append(request, lambda result: _answer(services, exchange, acks, result))
 
 
 def _answer(services: Services, exchange: Exchange, acks: int, result: AppendResult) -> None:

@@ -266,8 +266,9 @@ class _Part:
         """The partition has taken the batch; the answer holds unless it fails."""
         self._partition = partition
         self.records = None
+        first_offset, _, log_append_time, log_start_offset, _, _ = info
         self.answers[self.place] = appended(
-            self.index, info.first_offset, info.log_append_time, info.log_start_offset
+            self.index, first_offset, log_append_time, log_start_offset
         )
         append = self.append
         append.parts.append(self)
@@ -385,9 +386,13 @@ class AppendService:
         finally:
             if unpacking:
                 self._unpack(append, unpacking, now_ms)
-            else:
+            elif append.held:
                 append.release()
-            append.one_done()
+            else:
+                request.topics = []
+            append.left -= 1  # as `one_done`, without the call
+            if not append.left:
+                append.finish()
             turns.end()  # last: it answers this request before the reads that it wakes
 
     def _check(self, part: _Part, now_ms: int, unpacking: list[_Unpacking]) -> None:
