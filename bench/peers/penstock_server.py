@@ -10,7 +10,7 @@ import sys
 from typing import ClassVar
 
 import penstock
-from penstock.base.build import is_compiled
+from penstock.base.build import kind_of_build
 
 from .kafka_wire import KafkaWire, answers_metadata, durability
 from .server import Server
@@ -31,7 +31,7 @@ class PenstockServer(Server):
 
     @classmethod
     def version(cls) -> str:
-        how = "hot modules compiled" if is_compiled() else "not compiled"
+        how = f"{kind_of_build()} package"
         return f"{penstock.__version__}, {how}, on CPython {platform.python_version()}"
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from .process import BrokerProcess, free_port
 
 _READY = re.compile(
-    r"^ready: kafka=(?P<kafka>\S+) http=(?P<http>\S+) data=(?P<data>.+)$", re.MULTILINE
+    r"^ready: kafka=(?P<kafka>\S+) http=(?P<http>\S+) build=\w+ data=(?P<data>.+)$", re.MULTILINE
 )
 _SAMPLE = re.compile(
     r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)", re.MULTILINE

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def compiled_modules() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    modules: list[str] = wheel["hooks"]["mypyc"]["include"]
+    modules: list[str] = wheel["hooks"]["custom"]["include"]
     return modules
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+COMPILED = "compiled"
+INTERPRETED = "interpreted"
 
-def is_compiled() -> bool:
-    """Whether the hot modules are those that mypyc has made."""
+
+def kind_of_build() -> str:
+    """Whether the hot modules are those that mypyc has made, or the plain sources."""
     spec = find_spec("penstock.wire.records")
-    return spec is not None and spec.origin is not None and not spec.origin.endswith(".py")
+    sources = spec is None or spec.origin is None or spec.origin.endswith(".py")
+    return INTERPRETED if sources else COMPILED

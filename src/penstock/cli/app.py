@@ -15,7 +15,7 @@ from typing import ClassVar
 import typer
 
 from penstock import __version__
-from penstock.base.build import is_compiled
+from penstock.base.build import kind_of_build
 from penstock.cli.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -86,7 +86,7 @@ def build_app() -> typer.Typer:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"penstock {__version__}{' (compiled)' if is_compiled() else ''}")
+        print(f"penstock {__version__} ({kind_of_build()})")
         raise typer.Exit
 
 

@@ -1,8 +1,8 @@
 """`penstock serve` behind its options: one event loop, one node, until a signal ends it.
 
 Prints one line on stdout when the node serves, which scripts wait for: `ready:
-kafka=HOST:PORT http=HOST:PORT data=DIR`. SIGTERM and SIGINT stop the node cleanly: what is
-in flight is answered, the logs are flushed and marked clean. A second signal does not wait
+kafka=HOST:PORT http=HOST:PORT build=compiled data=DIR`. SIGTERM and SIGINT stop the node cleanly:
+what is in flight is answered, the logs are flushed and marked clean. A second signal does not wait
 for clients.
 """
 
@@ -17,6 +17,7 @@ import sys
 
 import uvloop
 
+from penstock.base.build import kind_of_build
 from penstock.base.errors import PenstockError
 from penstock.config.broker_config import BrokerConfig
 from penstock.node.descriptors import raise_limit
@@ -92,7 +93,10 @@ async def _serve(config: BrokerConfig) -> None:
         gc.set_threshold(*GC_THRESHOLDS)
         http = f" http={node.http_address}" if node.http_address else ""
         # One write, so that the line stays whole where stdout and stderr are the same terminal.
-        sys.stdout.write(f"ready: kafka={node.kafka_address}{http} data={config.data_dir}\n")
+        sys.stdout.write(
+            f"ready: kafka={node.kafka_address}{http} build={kind_of_build()} "
+            f"data={config.data_dir}\n"
+        )
         sys.stdout.flush()
         await node.unless_failed(stop.wait())
     except NodeFailed:

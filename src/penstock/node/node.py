@@ -45,6 +45,7 @@ from penstock.node.metrics import NodeMetrics
 from penstock.observe.health import Health
 from penstock.observe.http import HttpServer
 from penstock.observe.loop_lag import sample_loop_lag
+from penstock.observe.standard import add_build_info
 from penstock.peers.peers import Peers
 from penstock.raft.types import Endpoint, QuorumConfig, ReplicaKey
 from penstock.serving.broker import Broker
@@ -130,6 +131,7 @@ class Node:
         formed = await self._form(metadata_log, peers, stored)
         meta = logs.ensure_meta(config.node_id, formed.cluster_id)
         broker.cluster.id = formed.cluster_id
+        add_build_info(metrics.registry, config.node_id, formed.cluster_id)
         directory_id = parse_uuid(meta["directory.id"])
         quorum.start(
             ReplicaKey(config.node_id, directory_id),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from penstock import __version__
+from penstock.base.build import kind_of_build
 from penstock.base.ids import TopicPartition
 from penstock.observe.metrics import Reading, Registry, Sample, slices
 
@@ -162,12 +163,18 @@ class CleanerMetrics:
 
 
 def add_process_metrics(registry: Registry) -> None:
-    """CPU, memory, descriptors and start time under Prometheus' usual names, and the build."""
+    """CPU, memory, descriptors and start time under Prometheus' usual names."""
     registry.add_source(_process_readings)
+
+
+def add_build_info(registry: Registry, node_id: int, cluster_id: str) -> None:
+    """What runs here, in which cluster; known once the node has found it."""
     build = registry.gauges(
-        "penstock_build_info", "Always 1; the version is a label.", ("version",)
+        "penstock_build_info",
+        "Always 1; version, build, node and cluster are labels.",
+        ("version", "build", "node", "cluster"),
     )
-    build.child(__version__).value = 1
+    build.child(__version__, kind_of_build(), str(node_id), cluster_id).value = 1
 
 
 def _process_readings() -> Iterable[Reading]:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock import __version__
+from penstock.base.build import kind_of_build
 from penstock.base.ids import TopicPartition
 from penstock.observe.metrics import Registry
 from penstock.observe.standard import (
     CleanerMetrics,
     PartitionMetrics,
     TopicMetrics,
+    add_build_info,
     add_process_metrics,
 )
 
@@ -101,11 +103,16 @@ def test_the_cleaner_shows_its_work(scrape: Scrape) -> None:
     assert found[("penstock_cleaner_duration_seconds_sum",)] == 0.5
 
 
+def test_what_runs_is_shown_by_version_build_node_and_cluster(scrape: Scrape) -> None:
+    registry = Registry()
+    add_build_info(registry, 7, "lkc-1")
+    assert scrape(registry)["penstock_build_info", kind_of_build(), "lkc-1", "7", __version__] == 1
+
+
 def test_the_process_shows_its_use_of_the_machine(scrape: Scrape) -> None:
     registry = Registry()
     add_process_metrics(registry)
     found = scrape(registry)
-    assert found["penstock_build_info", __version__] == 1
     assert found[("process_cpu_seconds_total",)] > 0
     assert found[("process_resident_memory_bytes",)] > 1_000_000
     assert 0 < found[("process_open_fds",)] <= len(os.listdir("/proc/self/fd"))

@@ -34,7 +34,7 @@ TOUCH_BYTES = 1024 * 1024
 CPU_CLOCK_OF_PROCESS = 2
 
 CpuClock = Callable[[], float]
-_READY = re.compile(r"ready: kafka=(\S+)(?: http=\S+)? data=")
+_READY = re.compile(r"ready: kafka=(\S+)(?: http=\S+)? build=")
 _CPU_SAMPLE = re.compile(r"^process_cpu_seconds_total (\S+)", re.MULTILINE)
 
 
