@@ -30,7 +30,12 @@ from penstock.api.frames import (
     encode_wide_response,
     read_header,
 )
-from penstock.api.registry import ELEMENTS_AT_ONCE_MAX, Api, Request
+from penstock.api.registry import (
+    DECODED_AT_ONCE_BYTES_MAX,
+    ELEMENTS_AT_ONCE_MAX,
+    Api,
+    Request,
+)
 from penstock.base.steps import at_once
 from penstock.net.connection import Connection, Exchange
 from penstock.net.turn import Turn, in_turns
@@ -63,8 +68,6 @@ WHILE_STARTING = WHILE_FORMING | frozenset(
     }
 )
 """What a node serves while it starts: the quorum and the controller cannot wait for it."""
-DECODED_AT_ONCE_BYTES_MAX = 32 * 1024
-"""If its elements have ten bytes each, decoding them takes two milliseconds."""
 CODES_PER_CHECK = 1_000
 """Error codes that are counted before the clock is checked."""
 EVERYTHING: Final = frozenset(ApiKey)

@@ -7,42 +7,128 @@ follower's progress. Consumers learn of a replica in their rack (v11+) and of ne
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 from penstock.api.quorum import fetch_metadata, is_of_metadata
-from penstock.api.registry import ANONYMOUS, raw_handler
+from penstock.api.registry import ANONYMOUS, DECODED_AT_ONCE_BYTES_MAX, raw_handler
 from penstock.base.errors import ApiError
 from penstock.base.ids import TopicKey
-from penstock.base.results import LeaderEndpoint, Records
+from penstock.base.results import LeaderEndpoint
+from penstock.base.steps import Steps
 from penstock.net.connection import Exchange
-from penstock.serving.read import ReadRequest, ReadResult
+from penstock.net.turn import begin
+from penstock.serving.read_in_flight import ReadRequest, ReadResult
 from penstock.serving.read_plan import READ_COMMITTED, ReadParams
-from penstock.serving.read_session import FetchPartition, PartitionKey
+from penstock.serving.read_session import FetchPartition, PartitionKey, ReadContext
 from penstock.serving.services import Services
+from penstock.wire.errors import WireError
 from penstock.wire.fetch_codec import (
     ENDPOINTS_FROM,
     PREFERRED_REPLICA_FROM,
     SESSIONS_FROM,
     encode_fetch_response,
+    encode_in_steps,
 )
-from penstock.wire.messages.fetch import FetchRequest, FetchResponse
+from penstock.wire.messages.fetch import FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 log = logging.getLogger("penstock.api")
 
 TOPIC_ID_FROM: Final = 13
 REPLICA_STATE_FROM: Final = 15
+PARTITIONS_PER_STEP: Final = 64
+"""Partitions of a wide request that are handled before others may run."""
 
 
 @raw_handler(FetchRequest, FetchResponse)
 def fetch(services: Services, exchange: Exchange, frame: memoryview, position: int) -> None:
+    if len(frame) - position > DECODED_AT_ONCE_BYTES_MAX:
+        exchange.connection.hold(len(frame))
+        steps = _fetch_in_steps(services, exchange, frame, position)
+        exchange.on_abandoned = steps.close
+        begin(steps)
+        return
     version = exchange.version
     request, _ = FetchRequest.decode_from(frame, position, version)
     if is_of_metadata(request):
         fetch_metadata(services, exchange, request)
         return
     by_topic_id = version >= TOPIC_ID_FROM
-    wanted = [
+    params = _params(request, version)
+    wanted = _wanted(request.topics, by_topic_id)
+    forgotten = _forgotten(request, by_topic_id) if request.forgotten_topics_data else []
+    try:
+        context = _context(services, request, version, wanted, forgotten, params)
+    except ApiError as e:
+        _refuse(services, exchange, e)
+    else:
+        _read(services, exchange, context, params)
+
+
+def _fetch_in_steps(
+    services: Services, exchange: Exchange, frame: memoryview, position: int
+) -> Steps[None]:
+    """The same for a request that names very many partitions: others are served in between."""
+    version = exchange.version
+    try:
+        request, _ = yield from FetchRequest.decode_in_steps(frame, position, version)
+        if is_of_metadata(request):
+            fetch_metadata(services, exchange, request)
+            return
+        params = _params(request, version)
+        context = yield from _context_in_steps(services, request, version, params)
+        exchange.on_abandoned = None
+        _read(services, exchange, context, params)
+    except ApiError as e:
+        _refuse(services, exchange, e)
+    except WireError as broken:
+        exchange.connection.refuse(str(broken))
+    except Exception:
+        log.exception("a Fetch request for many partitions failed unexpectedly")
+        exchange.connection.abort()
+    finally:
+        exchange.connection.release()
+
+
+def _context_in_steps(
+    services: Services, request: FetchRequest, version: int, params: ReadParams
+) -> Steps[ReadContext]:
+    by_topic_id = version >= TOPIC_ID_FROM
+    some = _some_at_a_time(request.topics)
+    first = _wanted(next(some, []), by_topic_id)
+    context = _context(services, request, version, first, [], params)
+    for topics in some:
+        context.session.update(_wanted(topics, by_topic_id), ())
+        yield
+    if context.incremental:
+        for topic in request.forgotten_topics_data:
+            for at in range(0, len(topic.partitions), PARTITIONS_PER_STEP):
+                some_of_it = topic.partitions[at : at + PARTITIONS_PER_STEP]
+                services.sessions.forget(context.session, _keys(topic, some_of_it, by_topic_id))
+                yield
+    return context
+
+
+def _some_at_a_time(topics: list[FetchTopic]) -> Iterator[list[FetchTopic]]:
+    """The topics with their partitions, about `PARTITIONS_PER_STEP` in each list."""
+    some: list[FetchTopic] = []
+    room = PARTITIONS_PER_STEP
+    for topic in topics:
+        for at in range(0, len(topic.partitions), PARTITIONS_PER_STEP):
+            partitions = topic.partitions[at : at + PARTITIONS_PER_STEP]
+            some.append(
+                FetchTopic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+            )
+            room -= len(partitions)
+            if room <= 0:
+                yield some
+                some, room = [], PARTITIONS_PER_STEP
+    yield some
+
+
+def _wanted(topics: list[FetchTopic], by_topic_id: bool) -> list[FetchPartition]:
+    return [
         FetchPartition(
             topic.topic_id if by_topic_id else topic.topic,
             partition.partition,
@@ -52,24 +138,38 @@ def fetch(services: Services, exchange: Exchange, frame: memoryview, position: i
             partition.last_fetched_epoch,
             partition.log_start_offset,
         )
-        for topic in request.topics
+        for topic in topics
         for partition in topic.partitions
     ]
-    params = _params(request, version)
-    try:
-        context = services.sessions.context(
-            request.session_id,
-            request.session_epoch if version >= SESSIONS_FROM else -1,
-            wanted,
-            _forgotten(request, by_topic_id),
-            by_topic_id=by_topic_id,
-            now_ms=services.now_ms(),
-            replica_id=params.replica_id,
-        )
-    except ApiError as e:
-        services.count_error(exchange.api_key, e.code)
-        exchange.finish(encode_fetch_response(exchange.correlation_id, version, e.code, 0, []))
-        return
+
+
+def _context(
+    services: Services,
+    request: FetchRequest,
+    version: int,
+    wanted: list[FetchPartition],
+    forgotten: list[PartitionKey],
+    params: ReadParams,
+) -> ReadContext:
+    return services.sessions.context(
+        request.session_id,
+        request.session_epoch if version >= SESSIONS_FROM else -1,
+        wanted,
+        forgotten,
+        by_topic_id=version >= TOPIC_ID_FROM,
+        now_ms=services.now_ms(),
+        replica_id=params.replica_id,
+    )
+
+
+def _refuse(services: Services, exchange: Exchange, error: ApiError) -> None:
+    services.count_error(exchange.api_key, error.code)
+    exchange.finish(
+        encode_fetch_response(exchange.correlation_id, exchange.version, error.code, 0, [])
+    )
+
+
+def _read(services: Services, exchange: Exchange, context: ReadContext, params: ReadParams) -> None:
     waiting = services.read(
         ReadRequest(ANONYMOUS, context, params), partial(_answer, services, exchange)
     )
@@ -81,24 +181,56 @@ def fetch(services: Services, exchange: Exchange, frame: memoryview, position: i
 
 def _answer(services: Services, exchange: Exchange, result: ReadResult) -> None:
     exchange.local_done_ns = result.waits_since_ns
+    if result.is_wide or result.failed:
+        begin(_answer_in_steps(services, exchange, result))
+        return
     try:
         for code in result.error_codes:
             services.count_error(exchange.api_key, code)
-        exchange.finish(_encoded(services, exchange, result))
+        endpoints = _endpoints(services, exchange, result) if result.leaders else ()
+        frame = encode_fetch_response(
+            exchange.correlation_id,
+            exchange.version,
+            0,
+            result.session_id,
+            result.topics,
+            endpoints,
+        )
+        exchange.finish(frame)
     except Exception:
-        # A response that fails must not affect others that wait for the same partition.
-        log.exception("a Fetch request could not be answered")
+        _failed(exchange)
+
+
+def _answer_in_steps(services: Services, exchange: Exchange, result: ReadResult) -> Steps[None]:
+    if result.failed:
         exchange.connection.abort()
+        return
+    try:
+        for number, code in enumerate(result.error_codes):
+            services.count_error(exchange.api_key, code)
+            if number % PARTITIONS_PER_STEP == 0:
+                yield
+        frame = yield from encode_in_steps(
+            exchange.correlation_id,
+            exchange.version,
+            result.session_id,
+            result.topics,
+            _endpoints(services, exchange, result) if result.leaders else (),
+        )
+        exchange.finish(frame)
+    except Exception:
+        _failed(exchange)
 
 
-def _encoded(services: Services, exchange: Exchange, result: ReadResult) -> list[Records]:
-    endpoints: list[LeaderEndpoint] = []
-    if result.leaders:
-        listener = exchange.connection.listener
-        endpoints = services.cluster.endpoints(ANONYMOUS, result.leaders, listener)
-    return encode_fetch_response(
-        exchange.correlation_id, exchange.version, 0, result.session_id, result.topics, endpoints
-    )
+def _failed(exchange: Exchange) -> None:
+    """A response that fails must not affect others that wait for the same partition."""
+    log.exception("a Fetch request could not be answered")
+    exchange.connection.abort()
+
+
+def _endpoints(services: Services, exchange: Exchange, result: ReadResult) -> list[LeaderEndpoint]:
+    listener = exchange.connection.listener
+    return services.cluster.endpoints(ANONYMOUS, result.leaders, listener)
 
 
 def _params(request: FetchRequest, version: int) -> ReadParams:
@@ -121,6 +253,10 @@ def _params(request: FetchRequest, version: int) -> ReadParams:
 def _forgotten(request: FetchRequest, by_topic_id: bool) -> list[PartitionKey]:
     keys: list[PartitionKey] = []
     for topic in request.forgotten_topics_data:
-        key: TopicKey = topic.topic_id if by_topic_id else topic.topic
-        keys += [(key, index) for index in topic.partitions]
+        keys += _keys(topic, topic.partitions, by_topic_id)
     return keys
+
+
+def _keys(topic: ForgottenTopic, partitions: list[int], by_topic_id: bool) -> list[PartitionKey]:
+    key: TopicKey = topic.topic_id if by_topic_id else topic.topic
+    return [(key, index) for index in partitions]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from penstock.base.errors import invariant
 from penstock.base.steps import Steps
@@ -25,6 +25,8 @@ from penstock.wire.apis import ApiKey
 from penstock.wire.schema import Message
 
 ANONYMOUS = "User:ANONYMOUS"
+DECODED_AT_ONCE_BYTES_MAX: Final = 32 * 1024
+"""If its elements have ten bytes each, decoding them takes two milliseconds."""
 ELEMENTS_AT_ONCE_MAX = 500
 """To do something quick for so many elements, or to encode them, takes a few milliseconds."""
 LOGS_AT_ONCE_MAX = 20

@@ -5,9 +5,10 @@ finding, creating and deleting partition directories, and the housekeeping passe
 calls. No thread and no timer.
 
 A start reads directory names and checkpoints only; a log is opened on its first use, and recovered
-then if the last stop was unclean (`recovery_pass` does it ahead of use). The marker is written on
-close only when every log is known to be clean, so a second crash before all were opened loses
-nothing.
+then if the last stop was unclean (`recovery_pass` does it ahead of use). After such a stop the
+start also looks for swaps of compacted segments that were interrupted, and finishes them, which
+waits for the disk. The marker is written on close only when every log is known to be clean, so a
+second crash before all were opened loses nothing.
 
 An error of one log affects only that log. Owned by the loop's thread.
 """
@@ -19,7 +20,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 
-from penstock.base.errors import InvariantBroken, StorageError
+from penstock.base.errors import InvariantBroken, PenstockError, StorageError
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
 from penstock.config.log_config import LogConfig
 from penstock.log.checkpoints import (
@@ -36,6 +37,7 @@ from penstock.log.limits import RETENTION_LOGS_PER_STEP
 from penstock.log.log import Log
 from penstock.log.log_loader import load_log
 from penstock.log.offset_checkpoints import OffsetCheckpoints
+from penstock.log.replacement import finish_swaps
 from penstock.log.retention import (
     NEVER_MS,
     delete_old_segments,
@@ -106,10 +108,19 @@ class LogManager:
                 self.data_dir,
                 len(self._known),
             )
+            self._finish_swaps()
         if os.path.exists(marker):
             # Removed, durably, before the first write of this run.
             os.unlink(marker)
             fsync_dir(self.data_dir)
+
+    def _finish_swaps(self) -> None:
+        """Before anybody is served, since it waits for the disk. A clean stop waits for swaps."""
+        for tp in self._known:
+            try:
+                finish_swaps(self._dir(tp), self.env)
+            except (OSError, PenstockError) as e:
+                logger.error("an interrupted swap of %s is finished when it is opened: %s", tp, e)
 
     def ensure_meta(self, node_id: int, cluster_id: str) -> dict[str, str]:
         """The directory's ids, written on first use; refuses a directory of another node."""

@@ -210,24 +210,44 @@ def _open(log_dir: str, base: int, env: LogEnvironment, suffix: str) -> LogSegme
     )
 
 
+def finish_swaps(log_dir: str, env: LogEnvironment) -> None:
+    """Do at the start what would wait for the disk when the log is opened: what a swap left behind
+    is carried out or undone.
+    """
+    names = os.listdir(log_dir)
+    if any(name.endswith(SWAP_SUFFIX) for name in names):
+        finish_interrupted_swaps(log_dir, names, env)
+
+
 def finish_interrupted_swaps(log_dir: str, names: list[str], env: LogEnvironment) -> bool:
-    """Carry out or undo what a crash left behind; whether anything was found."""
+    """Carry out or undo what a crash left behind; whether anything was found.
+
+    Where there is no `.swap`, nothing is synced: what comes back is found and removed again.
+    """
     left = [n for n in names if n.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX))]
     if not left:
         return False
     cleaned = [_offset_of(n) for n in left if n.endswith(CLEANED_SUFFIX)]
     valid_below = min(cleaned, default=None)
-    swaps = set()
+    swaps, stale = set(), []
     for name in left:
-        base = _offset_of(name)
-        stale = valid_below is not None and base >= valid_below
-        if name.endswith(SWAP_SUFFIX) and not stale:
-            swaps.add(base)
-        else:
-            unlink_if_exists(f"{log_dir}/{name}")
-    _complete(log_dir, sorted(swaps), names, env)
-    fsync_dir(log_dir)
+        if name.endswith(SWAP_SUFFIX):
+            if valid_below is None or _offset_of(name) < valid_below:
+                swaps.add(_offset_of(name))
+            else:
+                stale.append(name)
+    if stale:
+        _remove(log_dir, stale)
+        fsync_dir(log_dir)  # without the `.cleaned` beside it, a start would carry it out
+    _remove(log_dir, [n for n in left if not n.endswith(SWAP_SUFFIX)])
+    if swaps:
+        _complete(log_dir, sorted(swaps), names, env)
     return True
+
+
+def _remove(log_dir: str, names: list[str]) -> None:
+    for name in names:
+        unlink_if_exists(f"{log_dir}/{name}")
 
 
 def _complete(log_dir: str, swaps: list[int], names: list[str], env: LogEnvironment) -> None:
@@ -243,10 +263,10 @@ def _complete(log_dir: str, swaps: list[int], names: list[str], env: LogEnvironm
             for covered in kept:
                 if base < covered < end:
                     remove_segment_files(log_dir, covered)
-    if swaps:
-        fsync_dir(log_dir)
+    fsync_dir(log_dir)
     for base in swaps:
         _change_suffix(log_dir, base, SWAP_SUFFIX, "")
+    fsync_dir(log_dir)
 
 
 def _offset_of(name: str) -> int:

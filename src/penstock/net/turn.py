@@ -60,6 +60,29 @@ async def in_turns(steps: Steps[R], *, own: bool = False) -> R:
             await turn.next()
 
 
+def begin(steps: Steps[None]) -> None:
+    """Do `steps`: at once as far as one turn goes, and the rest with others in between.
+
+    So what is done within a turn costs no task. Nobody waits for the end: `steps` says itself what
+    has failed.
+    """
+    turn = Turn()
+    for _ in steps:
+        if turn.is_over:
+            task = asyncio.get_running_loop().create_task(_go_on(steps, turn))
+            _going_on.add(task)  # the loop itself keeps only weak references
+            task.add_done_callback(_going_on.discard)
+            return
+
+
+async def _go_on(steps: Steps[None], turn: Turn) -> None:
+    await turn.next()
+    await in_turns(steps)
+
+
+_going_on: set[asyncio.Task[None]] = set()
+
+
 class _Queue:
     """Those on one loop that wait for their next turn."""
 

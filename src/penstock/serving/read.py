@@ -14,6 +14,11 @@ Limits: `max_bytes` of the request, `fetch.max.bytes` of the node, `partition_ma
 first batch of the first partition that has data is given whole even when it is larger, so that a
 reader always makes progress.
 
+A read of more than `PARTITIONS_AT_ONCE_MAX` partitions is planned, read and put together some
+partitions at a time (`net.turn.begin`): others are served in between. From its beginning it is the
+one that its session's partitions tell of changes, so none is missed. A partition is registered in
+the same step in which it is planned, and what changes after that is for the next request.
+
 Large ranges are given as regions of files. What has to be read or checked before is read on the
 event loop if the page cache has it, and in a worker thread if that would wait for the disk, or if
 a follower that catches up fetches much at a time. Owned by the event loop's thread.
@@ -23,10 +28,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic_ns
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from penstock.base.errors import (
     ApiError,
@@ -36,165 +40,42 @@ from penstock.base.errors import (
     StorageError,
 )
 from penstock.base.ids import TopicKey
-from penstock.base.results import PartitionData, TopicData
+from penstock.base.results import PartitionData
+from penstock.base.steps import Steps
 from penstock.log.slice import LogSlice
+from penstock.net.turn import begin
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication_quota import ReplicationQuota
 from penstock.partitions.turns import Turns
-from penstock.partitions.waiting import CHANGED, RELEASED
 from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.read_ahead import Found, ReadAhead, next_read
+from penstock.serving.read_in_flight import (
+    FOLLOWER_READ_BYTES_MAX,
+    ReadInFlight,
+    ReadRequest,
+    ReadResult,
+)
 from penstock.serving.read_plan import (
+    NOTHING_PLANNED,
     NOTHING_REFUSED,
     PartitionRead,
     ReadParams,
     ReadPlanner,
     divergence_of,
 )
-from penstock.serving.read_session import FetchPartition, FetchSession, ReadContext
+from penstock.serving.read_session import (
+    PARTITIONS_AT_ONCE_MAX,
+    FetchPartition,
+)
 
 log = logging.getLogger("penstock.serving")
 
+T = TypeVar("T")
+
 COLD_READERS: Final = 2
-FOLLOWER_READ_BYTES_MAX = 256 * 1024
-"""A follower's request for more is read in a worker thread."""
-
-
-class ReadRequest:
-    """What to read, and for which principal. Immutable."""
-
-    __slots__ = ("context", "params", "principal")
-
-    def __init__(self, principal: str, context: ReadContext, params: ReadParams) -> None:
-        self.principal = principal
-        self.context = context
-        self.params = params
-
-
-class ReadResult:
-    """What was found."""
-
-    __slots__ = ("error_codes", "leaders", "session_id", "topics", "waits_since_ns")
-
-    def __init__(self) -> None:
-        self.session_id = 0
-        self.topics: TopicData = []
-        self.error_codes: list[int] = []
-        self.leaders: set[int] = set()
-        """The new leaders of partitions that are not led here any more."""
-        self.waits_since_ns = 0
-        """When the read began to wait; 0 if it did not."""
-
-
-class ReadInFlight(ReadResult):
-    """A read between its request and its result."""
-
-    __slots__ = (
-        "_arrived",
-        "_done",
-        "_found",
-        "_overdue",
-        "_released",
-        "_service",
-        "_timer",
-        "context",
-        "params",
-    )
-
-    def __init__(
-        self, service: ReadService, request: ReadRequest, done: Callable[[ReadResult], None]
-    ) -> None:
-        super().__init__()
-        self._service = service
-        self._done: Callable[[ReadResult], None] | None = done
-        self.context = request.context
-        self.params = request.params
-        self._found = 0  # bytes that the plan found
-        self._arrived = 0  # bytes since
-        self._released = False  # older data may have become readable since
-        self._overdue = False  # to end now, however little there is
-        self._timer: asyncio.TimerHandle | None = None
-
-    def found(self, size: int) -> None:
-        """So many bytes are readable."""
-        self._found, self._arrived = size, 0
-
-    def note_unreadable(self) -> None:
-        """There is data that the reader may not see yet: it counts when that changes."""
-        self._released = True
-
-    # -- waiting -------------------------------------------------------------------------------
-
-    def park(self, loop: asyncio.AbstractEventLoop, parts: list[PartitionRead]) -> None:
-        self.waits_since_ns = monotonic_ns()
-        self._timer = loop.call_later(self.params.max_wait_ms / 1000, self.end_of_wait)
-        session = self.context.session
-        session.parked = self
-        if not session.id:
-            for part in parts:
-                if part.partition is not None:
-                    part.wanted.attach(part.partition)
-
-    def moved(self, came: int, why: int) -> None:
-        self._arrived += came or 1  # older data has become readable
-        if why == CHANGED:
-            self._overdue = True
-        elif why == RELEASED:
-            self._released = True
-        self._service.wake(self)
-
-    def woken(self) -> None:
-        """At the end of a turn in which something has moved: end, if there is enough."""
-        if self._timer is None:
-            return
-        if self._released and not self._overdue:
-            # What was not committed, or was held back by a transaction, counts from now on.
-            self._released = False
-            if self.params.min_bytes > 1:
-                self.found(self._service.readable(self))
-        if self._overdue or self._found + self._arrived >= self.params.min_bytes:
-            self.end_of_wait()
-
-    def end_of_wait(self) -> None:
-        if self._timer is not None:
-            self._unpark()
-            self._service.finish_wait(self)
-
-    def cancel(self) -> None:
-        """The result is not wanted any more."""
-        self._done = None  # no request may lie in a cycle
-        self._unpark()
-        if not self.context.session.id:
-            self.context.session.close()
-
-    def _unpark(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        session = self.context.session
-        if session.parked is self:
-            session.parked = None
-        if not session.id:
-            for wanted in session.partitions.values():
-                wanted.detach()
-
-    # -- ending --------------------------------------------------------------------------------
-
-    @property
-    def catches_up(self) -> bool:
-        """Whether a follower fetches so much that it is not read on the event loop."""
-        return self.params.is_follower and self._found > FOLLOWER_READ_BYTES_MAX
-
-    def must_read_in_worker(self, parts: list[PartitionRead]) -> bool:
-        if not self.catches_up:
-            return False
-        return any(part.slice is not None and not part.slice.fresh for part in parts)
-
-    def finish(self) -> None:
-        done, self._done = self._done, None
-        if done is not None:
-            done(self)
+PARTITIONS_PER_STEP: Final = 8
+"""Partitions that are handled before others may run; their logs may have to be opened."""
 
 
 class ReadService:
@@ -227,18 +108,20 @@ class ReadService:
         """Have `done` called with the result. Returns the read if it is parked: it can be ended or
         cancelled early.
         """
-        session, params = request.context.session, request.params
+        context, params = request.context, request.params
+        session = context.session
         if session.parked is not None:
             session.parked.end_of_wait()  # the client has given that request up
         if params.visibility != session.visibility:
             session.set_visibility(params.visibility)
-        refused = self._note_progress(request) if params.is_follower else NOTHING_REFUSED
         read = ReadInFlight(self, request, done)
-        parts, found, urgent = self._planner.plan(read.context, params, refused)
-        for part in parts:
-            if part.partition is not None:
-                part.partition.counters.fetch_requests += 1
-        parts = self._registered(read, parts)
+        if len(session.partitions) > PARTITIONS_AT_ONCE_MAX and context.is_wide:
+            return self._begin_wide(read)
+        refused = NOTHING_REFUSED
+        if params.is_follower:
+            refused = self._note_progress(context.to_check(), params)
+        parts, found, urgent, _ = self._planner.plan(context.to_check(), params, refused)
+        parts = self._registered(read, parts, requests=1)
         read.found(found)
         if found >= params.min_bytes or params.max_wait_ms <= 0 or urgent or not session.partitions:
             self._read(read, parts)
@@ -246,15 +129,17 @@ class ReadService:
         read.park(self._loop, parts)
         return read
 
-    def _note_progress(self, request: ReadRequest) -> dict[FetchPartition, ApiError]:
+    def _note_progress(
+        self, to_check: list[FetchPartition], params: ReadParams
+    ) -> Mapping[FetchPartition, ApiError]:
         """Note a follower's progress at its partitions; the errors of those that refuse it."""
         refused: dict[FetchPartition, ApiError] = {}
         outer, self._collecting = self._collecting, True
         try:
-            for wanted in request.context.to_check():
+            for wanted in to_check:
                 try:
                     partition = self._replicas.leader_of(wanted.topic, wanted.index)
-                    self._note_at(partition, wanted, request.params)
+                    self._note_at(partition, wanted, params)
                 except ApiError as e:
                     refused[wanted] = e
         finally:
@@ -276,18 +161,24 @@ class ReadService:
         except InvariantBroken as e:
             partition.stop(str(e))
 
-    def _registered(self, read: ReadInFlight, parts: list[PartitionRead]) -> list[PartitionRead]:
-        """Register the session for changes after the plan; the partitions to answer with."""
+    def _registered(
+        self, read: ReadInFlight, parts: list[PartitionRead], requests: int = 0
+    ) -> list[PartitionRead]:
+        """Register the session for changes after the plan, and count the `requests` at their
+        partitions; those to answer with.
+        """
         session, incremental = read.context.session, read.context.incremental
+        registers = session.id or session.parked is read
         kept = []
         for part in parts:
             wanted, partition = part.wanted, part.partition
             wanted.touched = False
             if partition is not None:
+                partition.counters.fetch_requests += requests
                 wanted.seen_bytes = partition.log.bytes_in
                 if partition.log.log_end_offset > part.high_watermark:
                     read.note_unreadable()
-                if session.id and partition.stopped is None:
+                if registers and partition.stopped is None:
                     wanted.attach(partition)
             if incremental and part.quiet:
                 session.dirty.pop(wanted, None)
@@ -321,13 +212,21 @@ class ReadService:
             if self._woken:  # one has failed
                 self._loop.call_soon(self._drain)
 
-    def readable(self, read: ReadInFlight) -> int:
-        """The bytes that a parked read would find now."""
-        return self._planner.plan(read.context, read.params).found
+    def count_again(self, read: ReadInFlight) -> None:
+        """Have the read know how many bytes it would find now."""
+        if read.context.is_wide:
+            read.counts_again()
+            begin(self._guarded(read, self._count_in_steps(read)))
+        else:
+            read.found(self._planner.plan(read.context.to_check(), read.params).found)
 
     def finish_wait(self, read: ReadInFlight) -> None:
         """End the wait with what is there now."""
-        parts, found, _ = self._planner.plan(read.context, read.params)
+        context = read.context
+        if context.is_wide:
+            begin(self._guarded(read, self._finish_wait_in_steps(read)))
+            return
+        parts, found, _, _ = self._planner.plan(context.to_check(), read.params)
         read.found(found)
         self._read(read, self._registered(read, parts))
 
@@ -341,23 +240,123 @@ class ReadService:
         self._stopped = True
         self._cold_readers.shutdown()
 
+    # -- many partitions -------------------------------------------------------------------------
+
+    def _begin_wide(self, read: ReadInFlight) -> ReadInFlight | None:
+        read.context.session.parked = read
+        begin(self._guarded(read, self._read_in_steps(read)))
+        return None if read.is_over else read
+
+    def _guarded(self, read: ReadInFlight, steps: Steps[None]) -> Steps[None]:
+        """`steps`, for which nobody waits: the client is told if they fail."""
+        try:
+            yield from steps
+        except Exception:
+            log.exception("a read of many partitions failed unexpectedly")
+            read.fail()
+
+    def _read_in_steps(self, read: ReadInFlight) -> Steps[None]:
+        """As `read`."""
+        plan = NOTHING_PLANNED
+        parts: list[PartitionRead] = []
+        session = read.context.session
+        for to_check in _some_at_a_time(read.context.to_check()):
+            refused = NOTHING_REFUSED
+            if read.params.is_follower:
+                refused = self._note_progress(to_check, read.params)
+            plan = self._planner.plan(to_check, read.params, refused, plan)
+            if session.parked is read and not read.may_wait(plan):
+                read.unpark()  # what is planned from here on need not wake it
+            parts += self._registered(read, plan.parts, requests=1)
+            yield
+            if read.is_over:
+                return
+        read.found_in_turns(plan.found)
+        if read.may_wait(plan) and session.partitions:
+            read.park(self._loop, parts)
+            if read.has_moved:
+                self.wake(read)
+        else:
+            read.unpark()
+            self._read(read, parts)
+
+    def _finish_wait_in_steps(self, read: ReadInFlight) -> Steps[None]:
+        """As `finish_wait`."""
+        plan = NOTHING_PLANNED
+        parts: list[PartitionRead] = []
+        for to_check in _some_at_a_time(read.context.to_check()):
+            plan = self._planner.plan(to_check, read.params, before=plan)
+            parts += self._registered(read, plan.parts)
+            yield
+            if read.is_over:
+                return
+        read.found(plan.found)
+        self._read(read, parts)
+
+    def _count_in_steps(self, read: ReadInFlight) -> Steps[None]:
+        """As `count_again`."""
+        plan = NOTHING_PLANNED
+        for to_check in _some_at_a_time(read.context.to_check()):
+            plan = self._planner.plan(to_check, read.params, before=plan)
+            yield
+            if read.is_over:
+                return
+        read.counted(plan.found)
+
+    def _take_in_steps(self, read: ReadInFlight, parts: list[PartitionRead]) -> Steps[None]:
+        """As `_read`."""
+        records: list[Found] = []
+        for some in _some_at_a_time(parts):
+            if not self._take_all(some, records):
+                self._read_in_worker(read, parts)
+                return
+            yield
+            if read.is_over:
+                return
+        self._finish(read, parts, records)
+
+    def _finish_in_steps(
+        self, read: ReadInFlight, parts: list[PartitionRead], records: list[Found]
+    ) -> Steps[None]:
+        """As `_finish`."""
+        places: dict[TopicKey, list[PartitionData]] = {}
+        for at in range(0, len(parts), PARTITIONS_PER_STEP):
+            some = slice(at, at + PARTITIONS_PER_STEP)
+            self._collect(read, parts[some], records[some], places)
+            yield
+            if read.is_over:
+                return
+        read.is_wide = True
+        read.finish()
+        if read.catches_up:
+            self._read_ahead(read, parts)
+
     # -- reading --------------------------------------------------------------------------------
 
     def _read(self, read: ReadInFlight, parts: list[PartitionRead]) -> None:
         if read.must_read_in_worker(parts):
             self._read_for_follower(read, parts)
             return
+        if len(parts) > PARTITIONS_AT_ONCE_MAX:
+            begin(self._guarded(read, self._take_in_steps(read, parts)))
+            return
         records: list[Found] = []
+        if self._take_all(parts, records):
+            self._finish(read, parts, records)
+        else:
+            self._read_in_worker(read, parts)
+
+    def _take_all(self, parts: list[PartitionRead], records: list[Found]) -> bool:
+        """Add what is to be sent of `parts` to `records`; whether the page cache has all of it."""
         for part in parts:
             try:
                 records.append(_take(part))
             except BlockingIOError:
                 self.cold_reads += 1
-                self._read_in_worker(read, parts)
-                return
+                return False
             if part.slice is not None and part.slice.nears_the_unread() and not self._stopped:
                 self._loop.run_in_executor(self._cold_readers, part.slice.read_ahead)
-        self._finish(read, parts, records)
+        return True
 
     def _read_for_follower(self, read: ReadInFlight, parts: list[PartitionRead]) -> None:
         """Read in a worker thread, unless that was done ahead."""
@@ -377,7 +376,10 @@ class ReadService:
         else:
             self._read_failed(read, parts, done)
 
-    def _read_ahead(self, session: FetchSession, parts: list[PartitionRead]) -> None:
+    def _read_ahead(self, read: ReadInFlight, parts: list[PartitionRead]) -> None:
+        session = read.context.session
+        if not session.id or self._stopped:
+            return
         foreseen = next_read(session, parts)
         if foreseen is None or foreseen.slice.fresh:
             return
@@ -407,9 +409,24 @@ class ReadService:
         self._finish(read, parts, [b""] * len(parts))
 
     def _finish(self, read: ReadInFlight, parts: list[PartitionRead], records: list[Found]) -> None:
+        if len(parts) > PARTITIONS_AT_ONCE_MAX:
+            begin(self._guarded(read, self._finish_in_steps(read, parts, records)))
+            return
+        self._collect(read, parts, records, {})
+        read.finish()
+        if read.catches_up:
+            self._read_ahead(read, parts)
+
+    def _collect(
+        self,
+        read: ReadInFlight,
+        parts: list[PartitionRead],
+        records: list[Found],
+        places: dict[TopicKey, list[PartitionData]],
+    ) -> None:
+        """Add what was found to the result, whose partitions lie in `places` by their topic."""
         context, params = read.context, read.params
         session = context.session
-        places: dict[TopicKey, list[PartitionData]] = {}
         for part, found in zip(parts, records, strict=True):
             data = self._partition_data(part, found, params)
             wanted = part.wanted
@@ -427,12 +444,6 @@ class ReadService:
                 place = places[wanted.topic] = []
                 read.topics.append((wanted.topic, place))
             place.append(data)
-        read.session_id = session.id
-        read.finish()
-        if not session.id:
-            session.close()
-        elif read.catches_up and not self._stopped:
-            self._read_ahead(session, parts)
 
     def _partition_data(
         self, part: PartitionRead, found: Found, params: ReadParams
@@ -479,6 +490,11 @@ class ReadService:
             leader_id=leader_id,
             leader_epoch=leader_epoch,
         )
+
+
+def _some_at_a_time(all_of_them: list[T]) -> Iterator[list[T]]:
+    for at in range(0, len(all_of_them), PARTITIONS_PER_STEP):
+        yield all_of_them[at : at + PARTITIONS_PER_STEP]
 
 
 def _take(part: PartitionRead) -> Found:

@@ -23,7 +23,7 @@ from penstock.partitions.read_replica import ReplicaSelector
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication_quota import ReplicationQuota
 from penstock.replica.divergence import divergence
-from penstock.serving.read_session import CONSUMER, FetchPartition, ReadContext
+from penstock.serving.read_session import CONSUMER, FetchPartition
 
 READ_COMMITTED: Final = 1
 NO_REPLICA = -1
@@ -147,6 +147,11 @@ class ReadPlan(NamedTuple):
     found: int
     """Bytes of records."""
     urgent: bool
+    room_used: int
+    """How much of the response's byte limit they take."""
+
+
+NOTHING_PLANNED: Final = ReadPlan([], 0, False, 0)
 
 
 class ReadPlanner:
@@ -166,17 +171,21 @@ class ReadPlanner:
 
     def plan(
         self,
-        context: ReadContext,
+        to_check: list[FetchPartition],
         params: ReadParams,
         refused: Mapping[FetchPartition, ApiError] = NOTHING_REFUSED,
+        before: ReadPlan = NOTHING_PLANNED,
     ) -> ReadPlan:
-        """Check the partitions of the request, except those `refused` before."""
-        room = min(params.max_bytes, self._max_bytes)
+        """Check partitions of the request, except those `refused` before. The sums go on from
+        those of `before`, which planned the ones that precede them.
+        """
+        limit = min(params.max_bytes, self._max_bytes)
         if params.is_follower:
-            room = min(room, FOLLOWER_ANSWER_BYTES_MAX)
-        found, urgent = 0, False
+            limit = min(limit, FOLLOWER_ANSWER_BYTES_MAX)
+        _, found, urgent, used = before
+        room = limit - used
         parts = []
-        for wanted in context.to_check():
+        for wanted in to_check:
             part = PartitionRead(wanted)
             try:
                 if wanted in refused:
@@ -196,7 +205,7 @@ class ReadPlanner:
             elif part.urgent or part.prompts():
                 urgent = True
             parts.append(part)
-        return ReadPlan(parts, found, urgent)
+        return ReadPlan(parts, found, urgent, limit - room)
 
     def _plan_partition(
         self, part: PartitionRead, params: ReadParams, room: int, *, min_one: bool

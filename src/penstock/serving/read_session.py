@@ -33,6 +33,8 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH = -1
 EVICTION_IDLE_MS_MIN = 120_000
 EPOCH_MAX: Final = 2**31 - 1
+PARTITIONS_AT_ONCE_MAX = 32
+"""The log of a partition may have to be opened, which takes half a millisecond."""
 CONSUMER = -1
 """The replica id of a client that is not a replica."""
 
@@ -250,6 +252,13 @@ class ReadContext(NamedTuple):
         session = self.session
         return list(session.dirty if self.incremental else session.partitions.values())
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether there is so much to check that others are served in between."""
+        session = self.session
+        count = len(session.dirty) if self.incremental else len(session.partitions)
+        return count > PARTITIONS_AT_ONCE_MAX
+
 
 class FetchSessionCache:
     def __init__(self, slots: int, random_below: Callable[[int], int]) -> None:
@@ -303,6 +312,12 @@ class FetchSessionCache:
         if not known.partitions:
             self._close(known)
         return ReadContext(known, incremental=True)
+
+    def forget(self, session: FetchSession, forgotten: list[PartitionKey]) -> None:
+        """Take partitions out of a session, after its `context`; without any it ends."""
+        session.update((), forgotten)
+        if session.id and not session.partitions:
+            self._close(session)
 
     def _keep(self, session: FetchSession) -> None:
         self._close(self._followers.get(session.replica_id))

@@ -22,7 +22,7 @@ from penstock.serving.groups import GroupService
 from penstock.serving.log_dirs import LogDirService
 from penstock.serving.offsets import OffsetService
 from penstock.serving.quorum import QuorumService
-from penstock.serving.read import ReadInFlight, ReadRequest, ReadResult
+from penstock.serving.read_in_flight import ReadInFlight, ReadRequest, ReadResult
 from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
 from penstock.serving.settings import SettingService

@@ -48,6 +48,7 @@ LIMITS = (
     Limit("penstock.net", "PIECE_BYTES", (500, 3_000, 0)),
     Limit("penstock.serving", "FOLLOWER_READ_BYTES_MAX", (1, 500, 5_000, 0)),
     Limit("penstock.serving", "EVICTION_IDLE_MS_MIN", (100, 5_000)),
+    Limit("penstock.serving", "PARTITIONS_AT_ONCE_MAX", (1, 3, 0)),
 )
 SETTINGS: dict[str, Sequence[Any]] = {
     "log.segment.bytes": (6_000, 20_000, GIB),

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api.dispatcher import DECODED_AT_ONCE_BYTES_MAX
-from penstock.api.registry import APIS, ELEMENTS_AT_ONCE_MAX
+from penstock.api.registry import APIS, DECODED_AT_ONCE_BYTES_MAX, ELEMENTS_AT_ONCE_MAX
 from penstock.base.errors import ErrorCode
 from penstock.net import turn
 from penstock.wire.apis import ApiKey

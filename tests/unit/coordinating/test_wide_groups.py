@@ -16,6 +16,7 @@ from penstock.base.steps import Steps, at_once
 from penstock.coordinating import group_coordinator
 from penstock.coordinating.group_coordinator import OFFSETS_AT_ONCE_MAX
 from penstock.coordinator.commits import OFFSETS_PER_STEP
+from penstock.coordinator.consumer import engine
 from penstock.net import turn
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -195,8 +196,48 @@ def test_a_regular_expression_is_matched_with_many_topics_in_turns(
             assert list(patterns) == ["orders-.*[05]"]
             # What comes later is matched when it comes.
             await rig.topic("orders-x5")
-            engine = driver_of(rig, "g").shard.groups["g"].engine  # type: ignore[attr-defined]
-            assert "orders-x5" in engine.roster.regexes["orders-.*[05]"].topics
+            group = driver_of(rig, "g").shard.groups["g"]
+            assert "orders-x5" in group.engine.roster.regexes["orders-.*[05]"].topics  # type: ignore[attr-defined]
+
+    run(test)
+
+
+def test_many_topics_are_found_and_assigned_in_turns_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "TOPICS_AT_ONCE_MAX", 50)
+
+    async def test() -> None:
+        async with running(tmp_path, **FEW) as rig:
+            peer = await with_topics(rig, 100)
+            shard = driver_of(rig, "g").shard
+            await peer.call(heartbeat("orders-.*"), 1)
+            roster = shard.groups["g"].engine.roster  # type: ignore[attr-defined]
+            assert len(roster.regexes["orders-.*"].topics) == 100
+            await until(lambda: roster.assignment_epoch == roster.epoch == 2)
+            assert len(roster.target["m"]) == 100
+            answer = await peer.call(heartbeat(None, 1), 1)
+            assert len(answer.assignment.topic_partitions) == 100
+
+    run(test)
+
+
+def test_who_asks_before_many_topics_are_assigned_has_them_assigned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "TOPICS_AT_ONCE_MAX", 50)
+
+    async def test() -> None:
+        async with running(tmp_path, **FEW) as rig:
+            peer = await with_topics(rig, 100)
+            shard = driver_of(rig, "g").shard
+            peer.deliver(heartbeat("orders-.*"), 1)
+            roster = shard.groups["g"].engine.roster  # type: ignore[attr-defined]
+            assert (roster.assignment_epoch, roster.epoch) == (1, 2)  # the timer makes it
+            assert roster.regexes["orders-.*"].topics
+            peer.deliver(heartbeat(None, 1), 1)
+            assert (await peer.receive()).error_code == 0
+            assert len((await peer.receive()).assignment.topic_partitions) == 100
 
     run(test)
 
@@ -215,8 +256,8 @@ def test_a_topic_that_comes_while_others_are_matched_is_found(
             assert peer.inside.pending
             held.go.set()
             assert (await peer.receive()).error_code == 0
-            engine = driver_of(rig, "g").shard.groups["g"].engine  # type: ignore[attr-defined]
-            found = engine.roster.regexes["orders-.*"].topics
+            group = driver_of(rig, "g").shard.groups["g"]
+            found = group.engine.roster.regexes["orders-.*"].topics  # type: ignore[attr-defined]
             assert "orders-later" in found
             assert "orders-7" not in found
             assert len(found) == 200

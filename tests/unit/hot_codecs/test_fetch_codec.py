@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base import results
+from penstock.base.steps import at_once
 from penstock.wire import fetch_codec
-from penstock.wire.fetch_codec import PartitionData, encode_fetch_response
+from penstock.wire.fetch_codec import PartitionData, encode_fetch_response, encode_in_steps
 from penstock.wire.messages import fetch as table
 from penstock.wire.messages.header import ResponseHeader
 from penstock.wire.produce_codec import LeaderEndpoint
@@ -129,6 +130,9 @@ def test_an_answer_has_the_bytes_of_the_table(
     parts = encode_fetch_response(*head, topics, named)
     frame = b"".join(bytes(part) for part in parts)
     assert frame == table_frame(*head, topics, named)
+    in_steps = at_once(encode_in_steps(correlation_id, version, session_id, topics, named))
+    whole = encode_fetch_response(correlation_id, version, 0, session_id, topics, named)
+    assert [bytes(part) for part in in_steps] == [bytes(part) for part in whole]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -161,3 +165,14 @@ def test_more_partitions_and_aborted_transactions_than_one_byte_counts(version: 
     topic: Any = b"i" * 16 if version >= BY_ID_FROM else "t" * 200
     frame = b"".join(bytes(p) for p in encode_fetch_response(1, version, 0, 0, [(topic, of_topic)]))
     assert frame == table_frame(1, version, 0, 0, [(topic, of_topic)])
+    # In steps too, however the partitions fall into them.
+    steps = encode_in_steps(1, version, 0, [(topic, of_topic)])
+    stops, done = 0, None
+    while done is None:
+        try:
+            next(steps)
+            stops += 1
+        except StopIteration as end:
+            done = end.value
+    assert b"".join(bytes(part) for part in done) == frame
+    assert stops >= len(of_topic) / fetch_codec.PARTITIONS_PER_STEP

@@ -90,6 +90,35 @@ def test_swap_files_beside_unfinished_ones_are_undone(new_box: Any) -> None:
     assert box.values() == ORIGINAL
 
 
+def test_what_is_undone_is_gone_from_the_disk_before_what_says_so(
+    new_box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `.swap` alone would be carried out by the next start."""
+    synced: list[set[str]] = []
+    monkeypatch.setattr(replacement, "fsync_dir", lambda path: synced.append(set(os.listdir(path))))
+    box = two_segments(new_box)
+    cleaned_copy(box, 0, {1: b"1"}, ".cleaned")
+    cleaned_copy(box, 3, {5: b"5"}, ".swap")
+    box.crash()
+    [names] = synced
+    assert f"{0:020d}.log.cleaned" in names
+    assert not [name for name in names if name.endswith(".swap")]
+
+
+def test_nothing_is_synced_for_what_is_only_removed(
+    new_box: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(replacement, "fsync_dir", synced.append)
+    box = two_segments(new_box)
+    cleaned_copy(box, 0, {1: b"1"}, ".cleaned")
+    cleaned_copy(box, 3, {5: b"5"}, ".deleted")
+    box.crash()
+    assert box.values() == ORIGINAL
+    assert not synced
+    assert not [n for n in os.listdir(box.log.dir) if n.endswith((".cleaned", ".deleted"))]
+
+
 STEPS = ("prepare", "install", "sync", "settle", "sync", "end")
 
 

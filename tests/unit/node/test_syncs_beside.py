@@ -14,7 +14,7 @@ from penstock.wire.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from support.batches import Rec, batch
+from support.batches import Rec, batch, heads
 from support.calls import RawTopic, produce_request
 from support.loop_syncs import syncs_in_this_thread
 from unit.net.served import run
@@ -105,6 +105,35 @@ def test_a_running_node_syncs_nothing_in_the_loops_thread(tmp_path: Path) -> Non
                 assert not found, "\n".join(dict.fromkeys(found))
 
     run(test)
+
+
+def interrupt_a_swap(directory: Path) -> None:
+    """As a kill leaves it behind: the first segment has not got its name yet."""
+    (directory.parent / ".kafka_cleanshutdown").unlink()
+    for file in list(directory.glob("00000000000000000000.*")):
+        if file.suffix in (".log", ".index", ".timeindex"):
+            file.rename(f"{file}.swap")
+
+
+def test_an_interrupted_swap_is_finished_before_anybody_is_served(tmp_path: Path) -> None:
+    async def before() -> None:
+        async with running(tmp_path, **QUICK_DUTIES) as rig:
+            topic = await rig.topic("t", segment_bytes=str(SEGMENT_BYTES), retention_ms="-1")
+            await fill(await rig.peer(), topic, 10)
+            assert segments(rig, topic) > 2
+
+    async def after() -> None:
+        async with running(tmp_path, **QUICK_DUTIES) as rig:
+            with syncs_in_this_thread() as found:
+                topic = RawTopic("t", rig.broker.metadata.topics["t"].id)
+                data = await (await rig.peer()).fetch(topic)
+                assert (data.error_code, data.high_watermark) == (0, 40)
+                assert heads(data.records)[0].base_offset == 0
+                assert not found, "\n".join(dict.fromkeys(found))
+
+    run(before)
+    interrupt_a_swap(tmp_path / "t-0")
+    run(after)
 
 
 async def publish_to_all(cluster: Nodes, name: str) -> None:

@@ -4,7 +4,9 @@ The order of a rebalance: members and subscriptions change, the group's epoch is
 made for that epoch, and each member is brought to it at its own heartbeats (`reconcile`).
 
 A target is made at once, but not within `group.consumer.assignment.interval.ms` of the last one:
-then a timer makes it, so that many members that come together cost one computation.
+then a timer makes it, so that many members that come together cost one computation. A timer also
+makes that of more than `TOPICS_AT_ONCE_MAX` topics when they were found by a regular expression, or
+have changed: to find them and to assign them each takes long, and others are served in between.
 
 Timers, by key after the group's id:
 
@@ -44,6 +46,8 @@ SESSION = "session"
 REBALANCE = "rebalance"
 JOIN = "join"
 SYNC = "sync"
+TOPICS_AT_ONCE_MAX = 500
+"""To find so many, or to assign them, takes a few milliseconds."""
 
 
 class Engine:
@@ -128,17 +132,21 @@ class Engine:
 
     def bump(self, effects: Effects) -> None:
         """Enter the next group epoch."""
+        self._bump(self.subscriptions.metadata_hash(), effects)
+
+    def _bump(self, metadata_hash: int, effects: Effects) -> None:
         roster = self.roster
         roster.epoch += 1
-        roster.metadata_hash = self.subscriptions.metadata_hash()
+        roster.metadata_hash = metadata_hash
         effects.records.append(
             entries.group_record(self.group_id, roster.epoch, roster.metadata_hash)
         )
 
     def bump_if_changed(self, effects: Effects) -> None:
         """Enter the next group epoch if topics of the group have changed."""
-        if self.subscriptions.metadata_hash() != self.roster.metadata_hash:
-            self.bump(effects)
+        metadata_hash = self.subscriptions.metadata_hash()
+        if metadata_hash != self.roster.metadata_hash:
+            self._bump(metadata_hash, effects)
 
     def topics_changed(self, names: frozenset[str], effects: Effects, now_ms: int) -> None:
         """Topics came, went or grew."""
@@ -150,7 +158,7 @@ class Engine:
                 concerned = True
         if concerned:
             self.bump_if_changed(effects)
-            self.assign_if_due(effects, now_ms)
+            self._assign_later_if_wide(effects, now_ms)
 
     def assign_if_due(self, effects: Effects, now_ms: int) -> None:
         """Make the target of the group's epoch, or set the timer that will."""
@@ -162,6 +170,17 @@ class Engine:
             effects.set_timer(self.timer(ASSIGN), due_ms)
             return
         self._assign(effects, now_ms)
+
+    def _assign_later_if_wide(self, effects: Effects, now_ms: int) -> None:
+        """As `assign_if_due`, where nobody waits for the target: of many topics the timer makes it,
+        in an event of its own.
+        """
+        roster = self.roster
+        is_wide = len(self.subscriptions.all_names()) > TOPICS_AT_ONCE_MAX
+        if is_wide and roster.assignment_epoch < roster.epoch:
+            effects.set_timer(self.timer(ASSIGN), now_ms)
+        else:
+            self.assign_if_due(effects, now_ms)
 
     @property
     def config(self) -> ConsumerGroupConfig:
@@ -333,7 +352,7 @@ class Engine:
         found_topics = bool(self.roster.regexes[regex].topics)
         if found_topics or self.subscriptions.metadata_hash() != self.roster.metadata_hash:
             self.bump(effects)
-            self.assign_if_due(effects, now_ms)
+            self._assign_later_if_wide(effects, now_ms)
 
     def _drop_unused_regexes(self, effects: Effects) -> None:
         for unused in self.subscriptions.forget_unused():

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.base.errors import invariant
+from penstock.base.errors import InvariantBroken, invariant
 from penstock.coordinator.consumer.member import Member, Profile, Progress
 from penstock.coordinator.consumer.partitions import Partition
 
@@ -118,11 +118,11 @@ class Roster:
                 del self.owners[partition]
         for partition in _held(after):
             owner = self.owners.setdefault(partition, member_id)
-            invariant(
-                owner == member_id,
-                f"partition {partition[1]} of {partition[0].hex()} is given to {member_id} "
-                f"while {owner} holds it",
-            )
+            if owner != member_id:  # the sentence takes longer than the rest
+                raise InvariantBroken(
+                    f"partition {partition[1]} of {partition[0].hex()} is given to {member_id} "
+                    f"while {owner} holds it"
+                )
 
     def invariants(self) -> None:
         """Raise InvariantBroken if the parts contradict each other."""
