@@ -55,13 +55,15 @@ class ConfigEntry(NamedTuple):
 class BrokerSettings:
     """The layers of one broker and their typed sum, `config`."""
 
-    __slots__ = ("cluster", "config", "own", "static")
+    __slots__ = ("_started", "_told", "cluster", "config", "own", "static")
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self.static = dict(static)
         self.cluster: dict[str, str] = {}
         self.own: dict[str, str] = {}
         self.config: BrokerConfig = broker_config(self.static)
+        self._started = self.config
+        self._told: set[str] = set()
 
     @classmethod
     def of(cls, config: BrokerConfig) -> BrokerSettings:
@@ -71,6 +73,11 @@ class BrokerSettings:
                 row.name: value_text(value) or ""
                 for row in BROKER_SETTINGS
                 if (value := getattr(config, row.field)) != row.default
+            }
+            | dict(config.without_effect)
+            | {
+                f"listener.name.{listener.lower()}.{name}": str(value)
+                for listener, name, value in config.of_listeners
             }
         )
 
@@ -84,24 +91,61 @@ class BrokerSettings:
         self.cluster = _usable(cluster, UpdateMode.CLUSTER_WIDE, refused)
         self.own = _usable(own, UpdateMode.PER_BROKER, refused)
         try:
-            self.config = broker_config({**self.static, **self.cluster, **self.own})
-        except ConfigError as e:
-            self.cluster, self.own = {}, {}
-            self.config = broker_config(self.static)
-            refused.append(f"{e}; all dynamic broker settings are left out")
+            self.config = self._sum(self.cluster, self.own)
+        except ConfigError:
+            self._take_what_fits(refused)
         return refused
+
+    def _sum(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        """The typed settings with these dynamic ones; `ConfigError` if they do not fit together."""
+        config = broker_config({**self.static, **cluster, **own})
+        self._check_listeners(config)
+        return config
+
+    def _take_what_fits(self, refused: list[str]) -> None:
+        """Leaves out each dynamic setting that does not fit to the file's and those before it."""
+        cluster, own = self.cluster, self.own
+        self.cluster, self.own, self.config = {}, {}, self._started
+        for given, kept in ((cluster, self.cluster), (own, self.own)):
+            for name, text in given.items():
+                kept[name] = text
+                try:
+                    self.config = self._sum(self.cluster, self.own)
+                except ConfigError as e:
+                    del kept[name]
+                    refused.append(str(e))
 
     def check(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Raises `ConfigError` unless these dynamic settings could be taken over."""
         refused: list[str] = []
-        texts = {
-            **self.static,
-            **_usable(cluster, UpdateMode.CLUSTER_WIDE, refused),
-            **_usable(own, UpdateMode.PER_BROKER, refused),
-        }
+        of_cluster = _usable(cluster, UpdateMode.CLUSTER_WIDE, refused)
+        of_broker = _usable(own, UpdateMode.PER_BROKER, refused)
         if refused:
             raise ConfigError(refused[0])
-        broker_config(texts)
+        self._sum(of_cluster, of_broker)
+
+    def _check_listeners(self, config: BrokerConfig) -> None:
+        """What others were told when this broker registered has to stay."""
+        started = self._started
+        names = {listener.name for listener in started.advertised}
+        names.add(started.inter_broker_listener)
+        for listener in started.listen:
+            if listener.name in names and listener not in config.listen:
+                raise ConfigError(
+                    f"listeners cannot be {','.join(config.listeners)!r} while the broker runs: "
+                    f"{listener} is advertised, so it has to stay"
+                )
+        if config.inter_broker_listener != started.inter_broker_listener:
+            raise ConfigError(
+                f"listeners cannot be {','.join(config.listeners)!r} while the broker runs: nodes "
+                f"reach each other by the first one, {started.inter_broker_listener}"
+            )
+
+    def new_without_effect(self) -> list[str]:
+        """The settings that were set without effect since this was asked the last time."""
+        new = [name for name, _ in self.config.without_effect if name not in self._told]
+        self._told.update(new)
+        return new
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
         """Every topic setting of a topic with `overrides`."""
@@ -136,15 +180,24 @@ class BrokerSettings:
 
     def describe_broker(self) -> list[ConfigEntry]:
         """Every setting of this broker."""
+        rows = {**BROKER_SETTINGS.rows, **BROKER_SETTINGS.kafka.rows}
+        given = {**self.static, **self.cluster, **self.own}
+        rows |= {name: BROKER_SETTINGS[name] for name in given if name not in rows}
         return [
             _entry(
                 row,
-                _text_of(row, getattr(self.config, row.field)),
+                self.text(row),
                 list(self._chain(row)),
                 read_only=row.update is UpdateMode.READ_ONLY,
             )
-            for row in BROKER_SETTINGS
+            for row in rows.values()
         ]
+
+    def text(self, row: Setting) -> str | None:
+        """The value in force of a broker setting, be it with or without effect."""
+        if row.name in BROKER_SETTINGS.rows:
+            return _text_of(row, getattr(self.config, row.field))
+        return next((synonym.value for synonym in self._chain(row)), None)
 
     def describe_cluster(self) -> list[ConfigEntry]:
         """The cluster-wide dynamic settings alone, as Kafka describes the broker without a name."""

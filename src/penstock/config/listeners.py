@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from penstock.config.table import ConfigError
 
 PORT_MAX = 65_535
+PLAINTEXT = "PLAINTEXT"
+SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Listener(NamedTuple):
@@ -57,3 +60,34 @@ def parse_listeners(texts: tuple[str, ...], setting: str) -> tuple[Listener, ...
             f"{setting} cannot be {','.join(texts)!r}: each listener needs its own name"
         )
     return listeners
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`listener.security.protocol.map`: the protocol of each named listener."""
+    protocols = {}
+    for item in text.split(",") if text.strip() else ():
+        name, colon, protocol = (part.strip().upper() for part in item.partition(":"))
+        if not colon or not name or protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map cannot be {text!r}: it must be a list of "
+                f"NAME:PROTOCOL, each protocol one of {', '.join(SECURITY_PROTOCOLS)}"
+            )
+        if name in protocols:
+            raise ConfigError(f"listener.security.protocol.map names {name} twice")
+        protocols[name] = protocol
+    return protocols
+
+
+def parse_per_ip(text: str) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: a number of connections for each address."""
+    overrides = {}
+    for item in text.split(",") if text.strip() else ():
+        address, _, number = item.strip().rpartition(":")
+        try:
+            overrides[str(ip_address(address.strip("[]")))] = int(number)
+        except ValueError:
+            raise ConfigError(
+                f"max.connections.per.ip.overrides cannot be {text!r}: it must be a list of "
+                "ADDRESS:NUMBER, as 127.0.0.1:100"
+            ) from None
+    return overrides
