@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,7 @@ from penstock.base.errors import PenstockError
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, parse_uuid
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
+from penstock.config.listeners import Listener as ListeningAt
 from penstock.config.listeners import address_text
 from penstock.config.log_config import LogConfig
 from penstock.controlling.lifecycle import BrokerLifecycle, BrokerState
@@ -234,7 +236,9 @@ class Node:
             if not self.kafka_address:
                 self.kafka_address = address_text(listener.host or host, port)
             shown = advertised.get(listener.name, listener)
-            endpoints.append(Endpoint(listener.name, shown.host or host, shown.port or port))
+            endpoints.append(
+                Endpoint(listener.name, shown.host or _own_name(listener), shown.port or port)
+            )
         return endpoints
 
     async def _start_http(self, metrics: NodeMetrics) -> None:
@@ -391,7 +395,23 @@ class NodeFailed(PenstockError):
 
 
 class CannotListen(PenstockError):
-    """An address of `listeners` cannot be bound."""
+    """An address of `listeners` cannot be bound, or clients cannot be told where it is."""
+
+
+def _own_name(listener: ListeningAt) -> str:
+    """What a listener on every interface advertises: the name of this machine, if that is one."""
+    name = socket.getfqdn()
+    if name.startswith("localhost"):
+        name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as e:
+        raise CannotListen(
+            f"{listener} has no host to advertise, and the name of this machine, {name}, is not "
+            f"found ({e.strerror or e}): set advertised.listeners to "
+            f"{listener.name}://HOST:{listener.port} with an address that clients can use"
+        ) from e
+    return name
 
 
 @contextmanager
