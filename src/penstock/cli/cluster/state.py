@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import METADATA_TOPIC, Uuid
-from penstock.cli.cluster.asking import Brokers, check
+from penstock.cli.cluster.asking import ASKED_AT_ONCE_MAX, Brokers, check
 from penstock.cli.errors import CliError
-from penstock.kafka.client import Address
+from penstock.kafka.client import Address, unreachable, why
 from penstock.wire.messages.api_versions import ApiVersionsResponse
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.messages.describe_log_dirs import (
@@ -36,7 +36,6 @@ from penstock.wire.messages.list_partition_reassignments import (
 )
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-ASKED_AT_ONCE_MAX = 16
 QUORUM_S_MAX = 3.0
 """The leader of a quorum answers at once; without one, the broker that is asked waits for it."""
 
@@ -131,12 +130,14 @@ class Reassignment(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """A feature's finalised level, and the levels that every node supports."""
+    """A feature's finalised level, and the levels that every node supports; None where a node did
+    not tell.
+    """
 
     name: str
     finalized: int
-    supported_min: int
-    supported_max: int
+    supported_min: int | None
+    supported_max: int | None
 
 
 @dataclass(slots=True)
@@ -148,6 +149,8 @@ class ClusterState:
     disks: dict[int, Disk] = field(default_factory=dict)
     reassignments: dict[Key, Reassignment] = field(default_factory=dict)
     features: dict[str, Feature] = field(default_factory=dict)
+    unreachable: list[int] = field(default_factory=list)
+    """Nodes that are not fenced, but do not answer where they are advertised."""
     problems: list[str] = field(default_factory=list)
     """Sentences about what could not be asked."""
 
@@ -164,18 +167,22 @@ def gather(brokers: Brokers) -> ClusterState:
         partitions = pool.submit(read_partitions, brokers)
         quorum = pool.submit(_or_problem, lambda: read_quorum(brokers))
         moving = pool.submit(_or_problem, lambda: read_reassignments(brokers))
-        disks = [pool.submit(_or_problem, lambda n=node: read_disk(brokers, n)) for node in live]
         greeted = [pool.submit(_or_problem, lambda n=node: _greet(brokers, n)) for node in live]
+        disks = [pool.submit(_or_problem, lambda n=node: read_disk(brokers, n)) for node in live]
     state.partitions = partitions.result()
     state.quorum = _note(state, quorum.result())
     state.reassignments = _note(state, moving.result()) or {}
     if state.quorum is None:
         state.problems.append("without a quorum the rest is as it was when the quorum was lost")
-    for node, disk in zip(live, disks, strict=True):
+    answers = []
+    for node, greeting, disk in zip(live, greeted, disks, strict=True):
+        if (answer := _note(state, greeting.result())) is None:
+            state.unreachable.append(node.id)
+            continue
+        answers.append(answer)
         if (found := _note(state, disk.result())) is not None:
             state.disks[node.id] = found
-    answers = [_note(state, answer.result()) for answer in greeted]
-    state.features = read_features([answer for answer in answers if answer is not None])
+    state.features = read_features(answers)
     return state
 
 
@@ -310,7 +317,10 @@ def _greet(brokers: Brokers, node: Node) -> ApiVersionsResponse:
     try:
         return brokers.greet_at(node.address)
     except OSError as e:
-        raise CliError(f"cannot reach node {node.id}: {e.strerror or e}") from None
+        raise CliError(
+            f"{unreachable(f'node {node.id}', node.address, why(e))}: start it, or correct its"
+            " advertised.listeners if clients cannot use that address"
+        ) from None
 
 
 def read_features(answers: Iterable[ApiVersionsResponse]) -> dict[str, Feature]:
@@ -321,7 +331,13 @@ def read_features(answers: Iterable[ApiVersionsResponse]) -> dict[str, Feature]:
     finalized = {f.name: f.max_version_level for f in newest.finalized_features} if newest else {}
     supported = [{f.name: f for f in a.supported_features} for a in answers]
     for name in sorted({name for levels in supported for name in levels} | finalized.keys()):
-        low = max((of[name].min_version if name in of else 0 for of in supported), default=0)
-        high = min((of[name].max_version if name in of else 0 for of in supported), default=0)
-        features[name] = Feature(name, finalized.get(name, 0), low, high)
+        told = [of[name] for of in supported if name in of]
+        level = finalized.get(name, 0)
+        low: int | None = max((f.min_version for f in told), default=None)
+        high: int | None = min((f.max_version for f in told), default=None)
+        if len(told) < len(supported):
+            # A node lacks it, and works at level 0 only; or it is older than Kafka 3.9, and tells
+            # nothing of features that begin at level 0.
+            low = high = None if level else 0
+        features[name] = Feature(name, level, low, high)
     return features
