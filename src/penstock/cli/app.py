@@ -60,6 +60,10 @@ class RootGroup(LazyGroup):
             "penstock.cli.cluster:ClusterGroup",
             "See the cluster, move its data, change its nodes.",
         ),
+        "config": Verb(
+            "penstock.cli.config:ConfigGroup",
+            "See and change settings of brokers, the cluster, groups and topics.",
+        ),
         "pipeline": Verb(
             "penstock.cli.pipeline.ready:PipelineGroup",
             "Make, run and watch pipelines on Spark.",

@@ -36,5 +36,5 @@ def completion(
         print(f"installed in {path}: a new {shell.value} has it")
         return
     print(
-        scripts.get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
+        _scripts.get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
     )
