@@ -60,6 +60,11 @@ class RootGroup(LazyGroup):
             "penstock.cli.cluster:ClusterGroup",
             "See the cluster, move its data, change its nodes.",
         ),
+        "doctor": Verb(
+            "penstock.cli.doctor.doctor:doctor",
+            "Say what is wrong with the cluster, the worst first, and what to do; exit code 3 if"
+            " anything is.",
+        ),
         "config": Verb(
             "penstock.cli.config:ConfigGroup",
             "See and change settings of brokers, the cluster, groups and topics.",

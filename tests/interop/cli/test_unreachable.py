@@ -231,6 +231,16 @@ def test_status_sees_that_leaders_and_quorum_are_gone(run: Run, without_quorum: 
     assert "whose leader cannot be reached" in text.out
 
 
+def test_the_doctor_names_the_worst_first(run: Run, without_quorum: Cluster) -> None:
+    facts = run("doctor", "--format", "json").json(code=DEGRADED)
+    assert not facts["healthy"]
+    problems = [finding["problem"] for finding in facts["findings"]]
+    assert problems[0].startswith("the metadata quorum has no leader")
+    assert problems[1].startswith(f"node 2 does not answer at {without_quorum.nodes[2].bootstrap}")
+    assert "without a leader" in problems[2]
+    assert "the controller does not hear from node 3" in problems
+
+
 @pytest.fixture
 def misadvertised(tmp_path: Path) -> Iterator[tuple[NodeProcess, str]]:
     """A node that tells its clients an address where nobody listens."""
@@ -254,6 +264,8 @@ def test_a_node_that_advertises_a_wrong_address(
     assert text.code == DEGRADED
     assert "degraded: some nodes cannot be reached" in text.out
     assert f"node 1 is advertised at {wrong}, which cannot be reached from here" in text.err
+    seen = run("doctor", "--format", "json").json(code=DEGRADED)
+    assert wrong in seen["findings"][0]["problem"]
     features = run("cluster", "features")
     assert (features.code, wrong in features.sentence) == (1, True)
     made = run("topic", "create", "t")

@@ -7,6 +7,7 @@ the other by the broker's own clock, so that they may be some milliseconds apart
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -82,6 +83,8 @@ class Disk(NamedTuple):
     sizes: dict[Key, int]
     failed: tuple[str, ...] = ()
     """Folders that serve nobody any more: a whole data folder, or that of one stopped replica."""
+    folders: tuple[str, ...] = ()
+    """The data folders that work."""
 
     @property
     def used_bytes(self) -> int:
@@ -115,6 +118,8 @@ class Quorum(NamedTuple):
     observers: list[Replica]
     endpoints: dict[int, list[Endpoint]]
     """Where the voters listen."""
+    clock_skew_ms: int = 0
+    """How far the leader's clock is ahead of ours, as far as the time of the answer tells."""
 
 
 class Reassignment(NamedTuple):
@@ -149,6 +154,8 @@ class ClusterState:
     disks: dict[int, Disk] = field(default_factory=dict)
     reassignments: dict[Key, Reassignment] = field(default_factory=dict)
     features: dict[str, Feature] = field(default_factory=dict)
+    releases: dict[int, int] = field(default_factory=dict)
+    """By node, how many versions of APIs it serves: nodes of one release serve the same."""
     unreachable: list[int] = field(default_factory=list)
     """Nodes that are not fenced, but do not answer where they are advertised."""
     problems: list[str] = field(default_factory=list)
@@ -180,6 +187,7 @@ def gather(brokers: Brokers) -> ClusterState:
             state.unreachable.append(node.id)
             continue
         answers.append(answer)
+        state.releases[node.id] = sum(api.max_version + 1 for api in answer.api_keys)
         if (found := _note(state, disk.result())) is not None:
             state.disks[node.id] = found
     state.features = read_features(answers)
@@ -236,7 +244,9 @@ def read_quorum(brokers: Brokers) -> Quorum:
         topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)]
     )
     request = DescribeQuorumRequest(topics=[topic])
+    asked_ms = time.time_ns() // 1_000_000
     answer = brokers.ask(request, DescribeQuorumResponse, doing, within_s=QUORUM_S_MAX)
+    answered_ms = time.time_ns() // 1_000_000
     check(answer.error_code, answer.error_message, doing)
     partition = answer.topics[0].partitions[0]
     check(partition.error_code, partition.error_message, doing)
@@ -253,7 +263,18 @@ def read_quorum(brokers: Brokers) -> Quorum:
             node.node_id: [Endpoint(at.name, at.host, at.port) for at in node.listeners]
             for node in answer.nodes
         },
+        _clock_skew(partition.leader_id, states, asked_ms, answered_ms),
     )
+
+
+def _clock_skew(leader: int, states: list[ReplicaState], asked_ms: int, answered_ms: int) -> int:
+    """The leader's clock, told as the time of its own last fetch, against ours; 0 where that
+    lies between question and answer, or is not told.
+    """
+    told = [state.last_fetch_timestamp for state in states if state.replica_id == leader]
+    if not told or told[0] < 0:
+        return 0
+    return max(0, told[0] - answered_ms) - max(0, asked_ms - told[0])
 
 
 def _replica(state: ReplicaState, end: int, now_ms: int) -> Replica:
@@ -310,6 +331,7 @@ def read_disk(brokers: Brokers, node: Node) -> Disk:
         all(folder.is_cordoned for folder in working),
         sizes,
         tuple(folder.log_dir for folder in answer.results if folder not in working),
+        tuple(folder.log_dir for folder in working),
     )
 
 
