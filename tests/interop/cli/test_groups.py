@@ -50,7 +50,8 @@ def test_a_group_of_connect_is_seen(run: Run, group_node: BrokerProcess, group_i
     """Members of other protocols than the consumers' have assignments that nobody else reads."""
     own = JoinGroupRequestProtocol(name="sessioned", metadata=b"\x00\x02 of connect's own")
     with connected(group_node, group_id) as client:
-        joined = join(client, group_id, protocol_type="connect", protocols=[own])
+        alive = {"session_timeout_ms": 60_000}  # nobody beats for it meanwhile
+        joined = join(client, group_id, protocol_type="connect", protocols=[own], **alive)
         mine = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"\xff no list")
         request = SyncGroupRequest(
             group_id=group_id,
