@@ -144,6 +144,8 @@ def test_nobody_can_be_asked(run_at: Run) -> None:
 
 def test_features(run: Run) -> None:
     shown = {f["feature"]: f for f in run("features", "--format", "json").json()}
+    for feature in shown.values():
+        assert feature["supported_max"] >= feature["finalized"], "no highest below the one in force"
     level = shown["metadata.version"]
     assert level["supported_min"] <= level["finalized"] <= level["supported_max"]
     again = run("features", "--upgrade")
