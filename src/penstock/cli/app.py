@@ -23,6 +23,7 @@ from penstock.cli.errors import (
     CliError,
     abandon_stdout,
     fail,
+    usage_error,
 )
 from penstock.cli.lazy import LazyGroup, Verb
 from penstock.kafka.errors import ClientError, SettingError
@@ -59,9 +60,22 @@ class RootGroup(LazyGroup):
             "penstock.cli.cluster:ClusterGroup",
             "See the cluster, move its data, change its nodes.",
         ),
+        "doctor": Verb(
+            "penstock.cli.doctor.doctor:doctor",
+            "Say what is wrong with the cluster, the worst first, and what to do; exit code 3 if"
+            " anything is.",
+        ),
+        "config": Verb(
+            "penstock.cli.config:ConfigGroup",
+            "See and change settings of brokers, the cluster, groups and topics.",
+        ),
         "pipeline": Verb(
             "penstock.cli.pipeline.ready:PipelineGroup",
             "Make, run and watch pipelines on Spark.",
+        ),
+        "completion": Verb(
+            "penstock.cli.completion:completion",
+            "Print the script by which a shell completes commands and options, or install it.",
         ),
         "bench": Verb(
             "penstock.cli.bench:BenchGroup",
@@ -99,9 +113,19 @@ def _root(
     del version
 
 
+def _refuse_shell(argv: list[str]) -> None:
+    """typer's options are for the shell that calls them, whatever shell is named after them."""
+    if argv[:1] in (["--show-completion"], ["--install-completion"]) and len(argv) > 1:
+        instead = f"penstock completion {argv[1]}"
+        if argv[0] == "--install-completion":
+            instead += " --install"
+        raise usage_error(f"{argv[0]} is for the shell that calls it: use `{instead}`")
+
+
 def run(argv: list[str]) -> int:
     """Run one command line; never raises."""
     try:
+        _refuse_shell(argv)
         result = build_app()(args=argv, prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0

@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported there without saying so
     AdminClient,
     AlterConfigOpType,
@@ -25,7 +26,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
     ConfigSource,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
     ResourceType,
     TopicDescription,
     TopicMetadata,
@@ -34,7 +34,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
 from penstock.cli.access import Access
 from penstock.cli.errors import CliError, did_you_mean, usage_error
 from penstock.kafka.brokers import Brokers
-from penstock.kafka.client import Address, why
+from penstock.kafka.client import Address, unreachable, why
 from penstock.kafka.connection import Connection
 from penstock.kafka.errors import ClusterError, SecurityError
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -58,6 +58,7 @@ METADATA_VERSION = 4
 """Served by every broker since 0.11."""
 GREETING_S_MAX = 2.0
 """A broker that is alive answers the first request at once."""
+BROKERS_PROBED_MAX = 16
 _T = TypeVar("_T")
 _C = TypeVar("_C", AdminClient, Producer, Consumer)
 
@@ -154,10 +155,38 @@ class Cluster:
 
     def no_answer(self, doing: str) -> CliError:
         """The sentence of a wait that was in vain."""
+        if silent := self._silent_brokers():
+            return CliError(
+                f"cannot {doing}: {'; '.join(silent)}; start the broker, or correct its"
+                " advertised.listeners if clients cannot use that address"
+            )
         return CliError(
             f"cannot {doing}: no answer from {self.bootstrap} within {self.timeout_s:g} s; check"
             " that a Kafka listener is at that address, or wait longer with --timeout"
         )
+
+    def _silent_brokers(self) -> list[str]:
+        """Which brokers of the cluster do not answer where they are advertised."""
+        greeting_s = min(GREETING_S_MAX, self.timeout_s)
+        client = replace(self.access.client, connect_s=greeting_s, answer_s=greeting_s)
+
+        def trouble(id_: int, at: Address) -> str:
+            try:
+                Connection(at, client).close()
+            except (OSError, ClusterError) as e:
+                said = why(e) if isinstance(e, OSError) else str(e)
+                return unreachable(f"broker {id_}", at, said)
+            return ""
+
+        try:
+            with Connection(self.reached.address, client) as connection:
+                request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+                answer = connection.call(request, MetadataResponse, METADATA_VERSION)
+        except OSError:
+            return []
+        told = sorted((b.node_id, (b.host, b.port)) for b in answer.brokers)[:BROKERS_PROBED_MAX]
+        with ThreadPoolExecutor(BROKERS_PROBED_MAX) as pool:
+            return [text for text in pool.map(lambda at: trouble(*at), told) if text]
 
     def topics(self, admin: AdminClient) -> dict[str, TopicMetadata]:
         """Every topic of the cluster by name."""
@@ -171,7 +200,11 @@ class Cluster:
         topics = self.topics(admin)
         if name not in topics:
             raise self.missing_topic(name, topics)
-        return topics[name]
+        found = topics[name]
+        if not found.partitions:  # with none, a command would do nothing and call it done
+            error = found.error or KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+            raise self.sentence(error, f"use topic {name!r}")
+        return found
 
     def missing_topic(self, name: str, topics: Mapping[str, Any], advice: str = "") -> CliError:
         advice = (
@@ -181,30 +214,6 @@ class Cluster:
             f"topic {name!r} does not exist on {self.bootstrap}"
             f"{did_you_mean(name, topics)}: {advice}"
         )
-
-    def earliest(self, admin: AdminClient, topic: str, partitions: list[int]) -> dict[int, int]:
-        """The start offset of each partition."""
-        return self._offsets(admin, topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-
-    def latest(self, admin: AdminClient, topic: str, partitions: list[int]) -> dict[int, int]:
-        """The end offset of each partition: the one that the next message will get."""
-        return self._offsets(admin, topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-
-    def at_time(
-        self, admin: AdminClient, topic: str, partitions: list[int], time_ms: int
-    ) -> dict[int, int]:
-        """The first offset whose timestamp is `time_ms` or later; -1 where there is none."""
-        return self._offsets(admin, topic, partitions, OffsetSpec.for_timestamp(time_ms))
-
-    def _offsets(
-        self, admin: AdminClient, topic: str, partitions: list[int], spec: OffsetSpec
-    ) -> dict[int, int]:
-        if not partitions:
-            return {}
-        wanted = {TopicPartition(topic, p): spec for p in partitions}
-        futures = admin.list_offsets(wanted, request_timeout=self.timeout_s)
-        doing = f"read the offsets of {topic!r}"
-        return {tp.partition: self.wait(future, doing).offset for tp, future in futures.items()}
 
 
 def pick_partitions(name: str, topic: TopicMetadata, partition: int | None) -> list[int]:

@@ -28,7 +28,14 @@ class Verb(NamedTuple):
     """The first paragraph of the function's docstring; all the help that a group has."""
 
 
-class LazyCommand(TyperCommand):
+class WholeHelp(TyperCommand):
+    """A command whose line in lists and in completions is wrapped, not cut with dots."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return (self.help or "").partition("\n\n")[0]
+
+
+class LazyCommand(WholeHelp):
     """Stands for a command in lists, and makes way for it when it is asked for more."""
 
     def __init__(self, name: str, verb: Verb) -> None:
@@ -64,5 +71,5 @@ class LazyGroup(TyperGroup):
 def command_of(name: str | None, function: Callable[..., Any]) -> Any:
     """The command whose options are the parameters of `function`."""
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
-    app.command(name)(spread(function))
+    app.command(name, cls=WholeHelp)(spread(function))
     return typer.main.get_command(app)

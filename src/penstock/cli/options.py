@@ -63,7 +63,7 @@ Timeout = Annotated[
     typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for the broker."),
 ]
 TopicName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic.")]
-TopicNames = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the topics.")]
+TopicNames = Annotated[list[str], typer.Argument(metavar="NAME", help="Names of the topics.")]
 Configs = Annotated[
     list[str] | None,
     typer.Option(

@@ -19,7 +19,8 @@ def serve(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where Kafka clients connect (listeners); may be repeated.",
+            help="Where Kafka clients connect (listeners); may be repeated. Without a host (:9092)"
+            " it is every interface, and clients are told this machine's name.",
         ),
     ] = None,
     http: Annotated[

@@ -296,10 +296,20 @@ def _check_addresses(config: BrokerConfig) -> None:
                 f"advertised.listeners names {advertised.name}, which is not among listeners "
                 f"({', '.join(sorted(names))})"
             )
-        if advertised.host in ("0.0.0.0", "::") and config.advertised_listeners:
+        if advertised.is_wildcard and config.advertised_listeners:
             raise ConfigError(
                 f"advertised.listeners cannot be {str(advertised)!r}: clients need an address to "
                 "connect to"
+            )
+    advertised_names = {listener.name for listener in config.advertised}
+    for listener in config.listen:
+        told = not config.advertised_listeners or listener.name not in advertised_names
+        if told and listener.is_wildcard:
+            raise ConfigError(
+                f"listeners has {listener}, which is no address that clients can connect to: set "
+                f"advertised.listeners to {listener.name}://HOST:{listener.port} with the name or "
+                "address by which they reach this machine, or leave the host out in listeners "
+                f"({listener.name}://:{listener.port}) to have this machine's own name advertised"
             )
     parse_per_ip(config.max_connections_per_ip_overrides)
     if config.penstock_http_listen:

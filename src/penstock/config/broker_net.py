@@ -27,7 +27,9 @@ class NetworkSettings:
     advertised_listeners: tuple[str, ...] | None = setting(
         SettingType.LIST,
         None,
-        "What clients are told to connect to, by listener name; where it is not set, `listeners`.",
+        "What clients are told to connect to, by listener name; where it is not set, `listeners`, "
+        "and this machine's name for one without a host. One that listens on 0.0.0.0 or [::] needs "
+        "it.",
         importance=Importance.HIGH,
     )
     listener_security_protocol_map: str = setting(

@@ -19,6 +19,14 @@ class Listener(NamedTuple):
     host: str
     port: int
 
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether the host is an address that stands for all of them, 0.0.0.0 or ::."""
+        try:
+            return ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
     def __str__(self) -> str:
         return f"{self.name}://{address_text(self.host, self.port)}"
 

@@ -23,7 +23,8 @@ the file, keys are the names below, and nested tables flatten to them:
 
 ```toml
 "node.id" = 1
-listeners = ["PLAINTEXT://0.0.0.0:9092"]
+listeners = "PLAINTEXT://:9092"
+"advertised.listeners" = "PLAINTEXT://alpha.example:9092"
 
 [log]
 dir = "/var/lib/penstock"

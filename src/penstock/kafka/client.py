@@ -35,6 +35,11 @@ def failed(address: Address, error: OSError) -> str:
     return f"{place(address)}: {why(error)}"
 
 
+def unreachable(who: str, address: Address, said: str) -> str:
+    """A clause about a broker that others can reach by an address, and we cannot."""
+    return f"{who} is advertised at {place(address)}, which cannot be reached from here ({said})"
+
+
 def why(error: OSError) -> str:
     """What the system or we said of a connection that failed, for a sentence."""
     return error.strerror.lower() if error.strerror else str(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,7 +27,7 @@ CLOSE_GRACE_S = 10.0
 
 
 class CannotListen(PenstockError):
-    """An address of `listeners` cannot be bound."""
+    """An address of `listeners` cannot be bound, or clients cannot be told where it is."""
 
 
 class Listening:
@@ -62,7 +63,9 @@ class Listening:
             if not self.address:
                 self.address = address_text(listener.host or host, port)
             shown = advertised.get(listener.name, listener)
-            endpoints.append(Endpoint(listener.name, shown.host or host, shown.port or port))
+            endpoints.append(
+                Endpoint(listener.name, shown.host or _own_name(listener), shown.port or port)
+            )
         return endpoints
 
     def _bind(self, listener: Listener) -> tuple[str, int]:
@@ -125,6 +128,22 @@ class Listening:
             return
         await self._open[listener.name][1].start()
         log.info("opened the listener %s", listener)
+
+
+def _own_name(listener: Listener) -> str:
+    """What a listener on every interface advertises: the name of this machine, if that is one."""
+    name = socket.getfqdn()
+    if name.startswith("localhost"):
+        name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as e:
+        raise CannotListen(
+            f"{listener} has no host to advertise, and the name of this machine, {name}, is not "
+            f"found ({e.strerror or e}): set advertised.listeners to "
+            f"{listener.name}://HOST:{listener.port} with an address that clients can use"
+        ) from e
+    return name
 
 
 @contextmanager

@@ -17,14 +17,15 @@ from penstock.base.errors import ErrorCode
 from penstock.kafka.brokers import GROUP, Brokers, Patience
 from penstock.kafka.client import Address, failed, parse_addresses, place
 from penstock.kafka.errors import ClusterError
+from penstock.kafka.offsets import (
+    LIST_OFFSETS_VERSION,
+    PASSING,
+    offsets_request,
+    read_offsets,
+)
 from penstock.spark.offsets import EARLIEST, LATEST, Offsets, Partition
 from penstock.spark.options import SourceOptions
-from penstock.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from penstock.wire.messages.list_offsets import ListOffsetsResponse
 from penstock.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -33,20 +34,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 
-LIST_OFFSETS_VERSION: Final = 2
 OFFSET_COMMIT_VERSION: Final = 8
-_PASSING: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # by a leader; what nobody knows is not asked for
-    }
-)
-"""What a leader says while leaders move."""
 _ANSWERS: Final = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """What a broker can say of a topic that is an answer: its partitions, or that it has none."""
 
@@ -174,7 +162,9 @@ class Cluster:
                 by_leader.setdefault(leader, []).append(partition)
         found: Offsets = {}
         for address, mine in by_leader.items():
-            request = self._request({p: wanted[p] for p in mine})
+            request = offsets_request(
+                {p: wanted[p] for p in mine}, committed=self._options.committed
+            )
             try:
                 answer = self._brokers.ask(
                     address, request, ListOffsetsResponse, LIST_OFFSETS_VERSION
@@ -187,33 +177,15 @@ class Cluster:
             why = bad or why
         return found, why
 
-    def _request(self, wanted: Mapping[Partition, int]) -> ListOffsetsRequest:
-        topics: dict[str, list[ListOffsetsPartition]] = {}
-        for (topic, partition), time_ms in wanted.items():
-            one = ListOffsetsPartition(partition_index=partition, timestamp=time_ms)
-            topics.setdefault(topic, []).append(one)
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=int(self._options.committed),
-            topics=[ListOffsetsTopic(name=t, partitions=p) for t, p in topics.items()],
-        )
-
     def _read(self, answer: ListOffsetsResponse) -> tuple[Offsets, str]:
-        found: Offsets = {}
-        why = ""
-        for topic in answer.topics:
-            for one in topic.partitions:
-                code = ErrorCode(one.error_code)
-                if code is ErrorCode.NONE:
-                    found[topic.name, one.partition_index] = one.offset
-                elif code in _PASSING:
-                    why = code.name
-                else:
-                    raise ClusterError(
-                        f"cannot read the offsets of topic {topic.name} partition"
-                        f" {one.partition_index} on {self._options.bootstrap}: {code.name}"
-                    )
-        return found, why
+        found, refused = read_offsets(answer)
+        for (topic, partition), code in refused.items():
+            if code not in PASSING:
+                raise ClusterError(
+                    f"cannot read the offsets of topic {topic} partition {partition} on"
+                    f" {self._options.bootstrap}: {code.name}"
+                )
+        return found, next((code.name for code in refused.values()), "")
 
     def note_progress(self, group: str, offsets: Offsets) -> None:
         """Commits offsets to a group, for those who watch its lag. The query does not depend on

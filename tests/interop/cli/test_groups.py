@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from penstock.wire.messages.join_group import JoinGroupRequestProtocol
+from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from support.group_calls import SYNC, connected, join, leave
 from support.groups import STRATEGIES, Member, members, partitions_of, polled, publish, settle
 from support.helpers import TopicMaker, produce_all, producer
 from support.process import BrokerProcess
@@ -43,6 +46,33 @@ def places(run: Run, group: str) -> dict[int, int]:
     return {p["partition"]: p["committed"] for p in described["partitions"]}
 
 
+def test_a_group_of_connect_is_seen(run: Run, group_node: BrokerProcess, group_id: str) -> None:
+    """Members of other protocols than the consumers' have assignments that nobody else reads."""
+    own = JoinGroupRequestProtocol(name="sessioned", metadata=b"\x00\x02 of connect's own")
+    with connected(group_node, group_id) as client:
+        alive = {"session_timeout_ms": 60_000}  # nobody beats for it meanwhile
+        joined = join(client, group_id, protocol_type="connect", protocols=[own], **alive)
+        mine = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"\xff no list")
+        request = SyncGroupRequest(
+            group_id=group_id,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            protocol_type="connect",
+            protocol_name="sessioned",
+            assignments=[mine],
+        )
+        assert client.call(request, SYNC).error_code == 0
+        entry = {"group": group_id, "type": "classic", "protocol": "connect", "state": "Stable"}
+        assert entry in run("group", "list", "--format", "json").json()
+        [described] = run("group", "describe", group_id, "--format", "json").json()
+        assert (described["state"], described["assignor"]) == ("Stable", "sessioned")
+        assert [m["member"] for m in described["members"]] == [joined.member_id]
+        busy = run("group", "delete", group_id, "--yes")
+        assert (busy.code, "active members" in busy.sentence) == (1, True)
+        leave(client, group_id, joined.member_id)
+    assert run("group", "delete", group_id, "--yes").code == 0
+
+
 def test_seek_makes_a_group_and_list_and_describe_show_it(
     run: Run, filled: str, group_id: str
 ) -> None:
@@ -52,10 +82,11 @@ def test_seek_makes_a_group_and_list_and_describe_show_it(
     ]
     assert moved.err == f"moved group {group_id} in 2 partitions\n"
     listed = run("group", "list", "--format", "json").json()
-    assert {"group": group_id, "type": "classic", "state": "Empty"} in listed
+    entry = {"group": group_id, "type": "classic", "protocol": "", "state": "Empty"}
+    assert entry in listed
     lines = run("group", "list").out.splitlines()
-    assert lines[0].split() == ["GROUP", "TYPE", "STATE"]
-    assert [group_id, "classic", "Empty"] in [line.split() for line in lines]
+    assert lines[0].split() == ["GROUP", "TYPE", "PROTOCOL", "STATE"]
+    assert [group_id, "classic", "-", "Empty"] in [line.split() for line in lines]
     [described] = run("group", "describe", group_id, "--format", "json").json()
     assert described == {
         "group": group_id,
@@ -103,7 +134,13 @@ def test_a_group_in_use(
         assert member["partitions"] == 2
         assert {p["owner"] for p in described["partitions"]} == {member["member"]}
         stable = run("group", "list", "--state", "stable", "--type", protocol, "--format", "json")
-        assert {"group": group_id, "type": protocol, "state": "Stable"} in stable.json()
+        entry = {
+            "group": group_id,
+            "type": protocol,
+            "protocol": "consumer",
+            "state": "Stable",
+        }
+        assert entry in stable.json()
         other = run("group", "list", "--state", "empty", "--format", "json").json()
         assert group_id not in [group["group"] for group in other]
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.errors import EXIT_INTERRUPTED
 from support.helpers import eventually
 from support.process import BrokerProcess
 
-from .conftest import PENSTOCK
+from .conftest import COMMAND_SECONDS_MAX, PENSTOCK
 
 Run = Callable[..., Any]
 Names = Callable[[], str]
@@ -77,6 +78,37 @@ def test_json_that_consume_writes_is_what_produce_reads(run: Run, topic: Topics)
     written = run("topic", "consume", first, "--format", "json").out
     assert run("topic", "produce", second, "--input", "json", stdin=written).code == 0
     assert run("topic", "consume", second, "--format", "json").out == written.replace(first, second)
+
+
+def test_what_would_be_a_tombstone_by_mistake_is_refused(run: Run, topic: Topics) -> None:
+    name = topic()
+    lines = '{"key": "k", "valeu": "v"}\n{"key": "k"}\n{"key": "k", "value": null}\n'
+    sent = run("topic", "produce", name, "--input", "json", stdin=lines)
+    assert sent.code == 1
+    first, second, summary = sent.err.splitlines()
+    assert first.startswith("line 1: it is not a JSON message (Object contains unknown field")
+    assert "the fields are key, value, headers" in first
+    assert second.startswith("line 2: it has no value: give value or value_base64")
+    assert summary.startswith("published 1 message to ")
+    assert run("topic", "consume", name, "--key").out == "k\tnull\n"
+
+
+def test_an_interrupted_produce_says_how_much_is_published(
+    run: Run, node: BrokerProcess, topic: Topics
+) -> None:
+    name = topic()
+    argv = [*PENSTOCK, "topic", "produce", name, "-b", node.bootstrap]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe) as writer:
+        assert writer.stdin is not None
+        assert writer.stderr is not None
+        writer.stdin.write(b"a\nb\nc\n")
+        writer.stdin.flush()
+        eventually(lambda: run("topic", "consume", name).out == "a\nb\nc\n")
+        writer.send_signal(signal.SIGINT)
+        assert writer.wait(COMMAND_SECONDS_MAX) == EXIT_INTERRUPTED
+        told = writer.stderr.read().decode()
+    assert told.startswith(f"published 3 messages to {name} in ")
 
 
 def test_a_bad_json_line_is_named_and_the_others_go_on(run: Run, topic: Topics) -> None:

@@ -104,3 +104,8 @@ def test_rates_per_core_second() -> None:
 def test_percentiles() -> None:
     found = percentiles([n * 1_000_000 for n in range(1000, -1, -1)])
     assert found == {"p50_ms": 500, "p90_ms": 900, "p99_ms": 990, "p999_ms": 999, "max_ms": 1000}
+
+
+def test_nothing_is_no_measurement() -> None:
+    with pytest.raises(CliError, match=r"no message was acknowledged or read in 1\.0 s"):
+        throughput(Load(1.0, 0, 0, 0, None))

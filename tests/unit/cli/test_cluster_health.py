@@ -51,6 +51,22 @@ def test_a_cluster_with_all_replicas_in_sync_is_healthy() -> None:
     assert health.worst == []
 
 
+def test_a_node_that_cannot_be_reached_is_no_healthy_one() -> None:
+    led_by_2 = partition(1, (2, 3, 1))
+    state = cluster(partition(0, (1, 2, 3)), led_by_2)
+    state.unreachable = [2]
+    health = judge(state, {})
+    assert not health.is_healthy
+    assert (health.leaderless, health.leader_unreachable) == ([], [led_by_2])
+    assert health.kind_of(led_by_2) == "leader unreachable"
+
+
+def test_what_could_not_be_asked_is_not_healthy() -> None:
+    state = cluster(partition(0, (1, 2, 3)))
+    state.problems = ["cannot list the reassignments"]
+    assert not judge(state, {}).is_healthy
+
+
 def test_each_trouble_has_its_name_and_the_worst_comes_first() -> None:
     short = partition(0, (1, 2, 3), (1, 2))
     unwritable = partition(1, (1, 2, 3), (2,))

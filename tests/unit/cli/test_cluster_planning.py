@@ -88,5 +88,7 @@ def test_the_level_that_every_node_supports() -> None:
     old, new = node(1, 3, 2, 10), node(2, 5, 3, 11)
     assert read_features([old, new]) == {"f": Feature("f", 3, 2, 3)}
     without_it = ApiVersionsResponse()
-    assert read_features([new, without_it])["f"].supported_max == 0
+    assert read_features([node(0, 5, 0, 11), without_it])["f"].supported_max == 0
+    in_force = read_features([new, without_it])["f"]
+    assert in_force == Feature("f", 3, None, None), "no highest level below the one in force"
     assert read_features([]) == {}

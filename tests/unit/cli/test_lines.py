@@ -35,7 +35,7 @@ def test_the_first_separator_parts_key_and_value() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b"{}", Message(None, None)),
+        (b'{"value": null}', Message(None, None)),
         (b'{"value": "v", "key": "k"}', Message(b"k", b"v")),
         (b'{"value": {"a": [1, 2]}}', Message(None, b'{"a":[1,2]}')),
         (b'{"value": 0}', Message(None, b"0")),
@@ -48,8 +48,9 @@ def test_the_first_separator_parts_key_and_value() -> None:
             Message(None, b"v", [("a", b"1"), ("b", None)]),
         ),
         (
-            b'{"headers": [{"key": "a", "value": "1"}, {"key": "a", "value_base64": "/w=="}]}',
-            Message(None, None, [("a", b"1"), ("a", b"\xff")]),
+            b'{"value": 1, "headers": [{"key": "a", "value": "1"},'
+            b' {"key": "a", "value_base64": "/w=="}, {"key": "b", "value": null}]}',
+            Message(None, b"1", [("a", b"1"), ("a", b"\xff"), ("b", None)]),
         ),
         (b'{"value_base64": "/w==", "key_base64": ""}', Message(b"", b"\xff")),
     ],
@@ -63,6 +64,15 @@ def test_json_messages(line: bytes, expected: Message) -> None:
     [
         (b"{", "not a JSON message"),
         (b"[]", "not a JSON message"),
+        (b"{}", 'it has no value: give value or value_base64, "value": null for none'),
+        (b'{"key": "k"}', "it has no value"),
+        (
+            b'{"value": "v", "kye": "k"}',
+            "unknown field `kye`; the fields are key, value, headers, timestamp, partition, offset,"
+            " topic, key_base64, value_base64",
+        ),
+        (b'{"value": "v", "value_base64": "/w=="}', "both value and value_base64"),
+        (b'{"value": 1, "headers": [{"key": "h", "vlaue": "x"}]}', "unknown field `vlaue`"),
         (b'{"key": 1}', "not a JSON message"),
         (b'{"value_base64": "!"}', "not base64"),
         (b'{"value": "v", "timestamp": -1}', "timestamp is negative"),

@@ -149,6 +149,17 @@ def test_stored_settings_that_are_not_valid_here_do_not_stop_a_topic() -> None:
         ({"listeners": "A://::1:9092"}, "it must be HOST:PORT"),
         ({"advertised.listeners": "B://h:1"}, "names B, which is not among listeners"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "clients need an address"),
+        ({"advertised.listeners": "PLAINTEXT://[::]:1"}, "clients need an address"),
+        (
+            {"listeners": "PLAINTEXT://0.0.0.0:9092"},
+            "no address that clients can connect to: set advertised.listeners to "
+            "PLAINTEXT://HOST:9092",
+        ),
+        ({"listeners": "A://h:1,B://[::]:2"}, r"listeners has B://\[::\]:2, which is no address"),
+        (
+            {"listeners": "A://h:1,B://[0::0]:2", "advertised.listeners": "A://h:1"},
+            "no address that clients can connect to",
+        ),
         ({"log.dirs": "a,b"}, "it must be one folder"),
         ({"log.retention.ms": "0"}, "must be at least 1, or -1"),
         ({"queued.max.request.bytes": "5"}, "cannot be less than socket.request.max.bytes"),
@@ -182,6 +193,13 @@ def test_addresses() -> None:
     assert config.advertised == config.listen
     assert config.http_listen is None
     assert BrokerConfig().http_listen == ("127.0.0.1", 8082)
+
+
+def test_a_node_may_listen_everywhere_if_it_says_where_it_is() -> None:
+    config = broker_config(
+        {"listeners": "A://0.0.0.0:1,B://[::]:2", "advertised.listeners": "A://h:1,B://h:2"}
+    )
+    assert [listener.host for listener in config.advertised] == ["h", "h"]
 
 
 def test_every_row_has_a_sound_default_and_a_sentence() -> None:

@@ -30,6 +30,7 @@ from penstock.cli.bench.target import (
     leader_address,
     target,
 )
+from penstock.cli.offsets import Offsets
 from penstock.cli.options import (
     Format,
     OutputFormat,
@@ -111,7 +112,7 @@ def _fill(found: Target, topic: str, size: int, batch_size: int, total: int) -> 
             bar.advance(load.requests)
             sent += load.requests
     load.finish()
-    return found.cluster.latest(found.cluster.admin(), topic, [0])[0]
+    return Offsets(found.cluster).ends([(topic, 0)])[topic, 0]
 
 
 def _raw(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.cli.bench.broker import CpuClock
+from penstock.cli.errors import CliError
 from penstock.cli.output import print_json, print_pairs
 
 MB = 1_000_000
@@ -34,6 +35,11 @@ class Load(NamedTuple):
 
 def throughput(load: Load) -> dict[str, Any]:
     """Rates by the wall clock and, where the broker's CPU time is known, per core-second of it."""
+    if not load.messages:
+        raise CliError(
+            f"no message was acknowledged or read in {load.seconds:.1f} s, so nothing was measured:"
+            " look at the broker with `penstock doctor`"
+        )
     found: dict[str, Any] = {
         "seconds": round(load.seconds, 3),
         "messages": load.messages,

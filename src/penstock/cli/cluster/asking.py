@@ -22,9 +22,16 @@ from penstock.wire.errors import WireError
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.schema import Message
 
+ASKED_AT_ONCE_MAX = 16
 API_VERSIONS_VERSION = 3
 """The first with features; every broker of Kafka 2.4 and later serves it."""
 
+ALL_FEATURES_VERSION = 4
+"""The first that tells features whose lowest level is 0, of Kafka 3.9 and later."""
+
+_GREETING = ApiVersionsRequest(
+    client_software_name="penstock-cli", client_software_version=__version__
+)
 _R = TypeVar("_R", bound=Message)
 
 
@@ -90,17 +97,16 @@ class Brokers:
     def greet_at(self, address: Address) -> ApiVersionsResponse:
         """What this very broker supports; an `OSError` when there is no answer."""
         connection, served = self._greet(address)
-        connection.close()
-        return served
+        with connection:
+            if _newest(served, ApiVersionsResponse) < ALL_FEATURES_VERSION:
+                return served
+            return connection.call(_GREETING, ApiVersionsResponse, ALL_FEATURES_VERSION)
 
     def _greet(self, address: Address) -> tuple[Connection, ApiVersionsResponse]:
         """A connection to a broker that has shown that it is alive."""
         connection = Connection(address, self._client)
-        request = ApiVersionsRequest(
-            client_software_name="penstock-cli", client_software_version=__version__
-        )
         try:
-            served = connection.call(request, ApiVersionsResponse, API_VERSIONS_VERSION)
+            served = connection.call(_GREETING, ApiVersionsResponse, API_VERSIONS_VERSION)
         except BaseException:
             connection.close()
             raise
@@ -123,6 +129,11 @@ def _call(
             f"cannot {doing}: the broker's release is too old or too new for it ({e.reason});"
             " use a penstock of the broker's release"
         ) from None
+
+
+def _newest(served: ApiVersionsResponse, answer: type[Message]) -> int:
+    """The newest version of the API that the broker serves; -1 if it serves none."""
+    return max((a.max_version for a in served.api_keys if a.api_key == answer.API_KEY), default=-1)
 
 
 def _common_version(served: ApiVersionsResponse, answer: type[Message], doing: str) -> int:

@@ -25,8 +25,8 @@ from penstock.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-TOPIC, BROKER = 2, 4
-"""Kafka's numbers for the two kinds of resources."""
+TOPIC, BROKER, GROUP = 2, 4, 32
+"""Kafka's numbers for the kinds of resources; the broker without a name is the default of all."""
 MIN_ISR = "min.insync.replicas"
 
 
@@ -47,7 +47,7 @@ def read_topics(
     brokers: Brokers, topics: Iterable[str], keys: list[str], doing: str, *, own: bool
 ) -> dict[str, dict[str, str]]:
     """The values of `keys` for each topic; only those that it sets itself when `own`."""
-    request = _read_request(TOPIC, topics, keys)
+    request = describe_request(TOPIC, topics, keys)
     if not request.resources:
         return {}
     answer = brokers.ask(request, DescribeConfigsResponse, doing)
@@ -57,7 +57,7 @@ def read_topics(
 
 def read_node(brokers: Brokers, node: Node, keys: list[str], doing: str) -> dict[str, str]:
     """The values of `keys` that are dynamic settings of this very node."""
-    request = _read_request(BROKER, [str(node.id)], keys)
+    request = describe_request(BROKER, [str(node.id)], keys)
     try:
         answer = brokers.ask_at(node.address, request, DescribeConfigsResponse, doing)
     except OSError:
@@ -65,12 +65,16 @@ def read_node(brokers: Brokers, node: Node, keys: list[str], doing: str) -> dict
     return _values(answer, ConfigSource.DYNAMIC_BROKER_CONFIG, doing).get(str(node.id), {})
 
 
-def _read_request(kind: int, names: Iterable[str], keys: list[str]) -> DescribeConfigsRequest:
+def describe_request(
+    kind: int, names: Iterable[str], keys: list[str] | None, *, synonyms: bool = False
+) -> DescribeConfigsRequest:
+    """Asks for these settings, None for all, of each resource."""
     return DescribeConfigsRequest(
+        include_synonyms=synonyms,
         resources=[
             DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
             for name in names
-        ]
+        ],
     )
 
 
@@ -96,13 +100,13 @@ def read_min_isr(brokers: Brokers, topics: Iterable[str]) -> dict[str, int]:
 
 def alter_topics(brokers: Brokers, changes: Mapping[str, list[Change]], doing: str) -> None:
     if changes:
-        request = _request(TOPIC, changes)
+        request = alter_request(TOPIC, changes)
         _check_all(brokers.ask(request, IncrementalAlterConfigsResponse, doing), doing)
 
 
 def alter_node(brokers: Brokers, node: Node, changes: list[Change], doing: str) -> None:
     """Changes the dynamic settings of one node."""
-    request = _request(BROKER, {str(node.id): changes})
+    request = alter_request(BROKER, {str(node.id): changes})
     answer = None
     if not node.fenced:
         try:
@@ -114,7 +118,8 @@ def alter_node(brokers: Brokers, node: Node, changes: list[Change], doing: str) 
     _check_all(answer, doing)
 
 
-def _request(kind: int, changes: Mapping[str, list[Change]]) -> IncrementalAlterConfigsRequest:
+def alter_request(kind: int, changes: Mapping[str, list[Change]]) -> IncrementalAlterConfigsRequest:
+    """Makes the changes to each resource, by its name."""
     return IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(

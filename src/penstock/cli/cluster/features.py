@@ -42,11 +42,12 @@ def features(
         require_yes(yes, "finalising features")
     brokers = Brokers(access)
     state = gather(brokers)
-    raised = [f for f in state.features.values() if f.supported_max > f.finalized]
+    raised = [f for f in state.features.values() if (f.supported_max or 0) > f.finalized]
     if not upgrade:
         _print(state, output_format)
         if raised:
             remark("finalise the higher levels with `penstock cluster features --upgrade`")
+        _require_answers(state)
         return
     _require_all(state)
     if raised:
@@ -60,8 +61,15 @@ def features(
     _print(state, output_format)
 
 
+def _require_answers(state: ClusterState) -> None:
+    """What nobody told is not to be taken for all there is."""
+    if state.unreachable:
+        raise CliError(f"not every node was asked: {'; '.join(state.problems)}")
+
+
 def _require_all(state: ClusterState) -> None:
     """A node that is away may be of an older release."""
+    _require_answers(state)
     away = [node.id for node in state.nodes.values() if node.fenced]
     if away:
         raise CliError(
@@ -78,6 +86,7 @@ def _raise(brokers: Brokers, raised: list[Feature]) -> None:
                 feature=f.name, max_version_level=f.supported_max, upgrade_type=UPGRADE
             )
             for f in raised
+            if f.supported_max is not None
         ],
     )
     answer = brokers.ask(request, UpdateFeaturesResponse, "finalise features")
@@ -94,4 +103,5 @@ def _print(state: ClusterState, output_format: Format) -> None:
     if output_format is Format.JSON:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
-        print_table(("feature", "finalised", "lowest", "highest"), rows)
+        shown = [["unknown" if cell is None else cell for cell in row] for row in rows]
+        print_table(("feature", "finalised", "lowest", "highest"), shown)

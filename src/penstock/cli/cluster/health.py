@@ -1,10 +1,10 @@
 """What a cluster's state means: which partitions are in danger, and how evenly load lies.
 
 Pure: a state goes in, judgements come out. A partition without a leader can neither be read nor
-written; one below its `min.insync.replicas` refuses what is published with acks=all; one that is
-under-replicated works, but has lost some of its safety. Replicas that a reassignment is adding are
-not missed. Skew is the largest share divided by the mean, over the nodes that are not fenced: 1 is
-even, 2 means that one node has twice its part.
+written, nor can one whose leader does not answer; one below its `min.insync.replicas` refuses what
+is published with acks=all; one that is under-replicated works, but has lost some of its safety.
+Replicas that a reassignment is adding are not missed. Skew is the largest share divided by the
+mean, over the nodes that are not fenced: 1 is even, 2 means that one node has twice its part.
 """
 
 from __future__ import annotations
@@ -22,32 +22,47 @@ second.
 
 class Health(NamedTuple):
     leaderless: list[Partition]
+    leader_unreachable: list[Partition]
+    """Led by a node that does not answer here; after the loss of the quorum it may be gone."""
     under_min_isr: list[Partition]
     under_replicated: list[Partition]
     voters_away: list[int]
     has_quorum: bool
     failed_folders: list[tuple[int, str]]
     """Nodes, and folders there that serve nobody any more."""
+    unreachable: list[int]
+    """Nodes that the controller hears from, but we do not."""
+    is_known: bool
+    """Whether everything that was asked was answered."""
 
     @property
     def is_healthy(self) -> bool:
-        return self.has_quorum and not (
+        return (self.has_quorum and self.is_known) and not (
             self.leaderless
+            or self.leader_unreachable
             or self.under_min_isr
             or self.under_replicated
             or self.voters_away
             or self.failed_folders
+            or self.unreachable
         )
 
     @property
     def worst(self) -> list[Partition]:
         """Every partition that is not well, the worst kind first, each once."""
-        kinds = (self.leaderless, self.under_min_isr, self.under_replicated)
+        kinds = (
+            self.leaderless,
+            self.leader_unreachable,
+            self.under_min_isr,
+            self.under_replicated,
+        )
         return list({p.key: p for kind in kinds for p in kind}.values())
 
     def kind_of(self, partition: Partition) -> str:
         if partition in self.leaderless:
             return "no leader"
+        if partition in self.leader_unreachable:
+            return "leader unreachable"
         return "under min ISR" if partition in self.under_min_isr else "under-replicated"
 
 
@@ -56,11 +71,14 @@ def judge(state: ClusterState, min_isr: Mapping[str, int]) -> Health:
     partitions = state.partitions.values()
     return Health(
         [p for p in partitions if p.leader is None],
+        [p for p in partitions if p.leader in state.unreachable],
         [p for p in partitions if len(p.isr) < min(min_isr.get(p.topic, 1), len(p.replicas))],
         under_replicated(state),
         _voters_away(state.quorum),
         state.quorum is not None and state.quorum.leader >= 0,
         [(node, folder) for node, disk in state.disks.items() for folder in disk.failed],
+        state.unreachable,
+        not state.problems,
     )
 
 

@@ -7,6 +7,7 @@ the other by the broker's own clock, so that they may be some milliseconds apart
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,9 +15,9 @@ from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import METADATA_TOPIC, Uuid
-from penstock.cli.cluster.asking import Brokers, check
+from penstock.cli.cluster.asking import ASKED_AT_ONCE_MAX, Brokers, check
 from penstock.cli.errors import CliError
-from penstock.kafka.client import Address
+from penstock.kafka.client import Address, unreachable, why
 from penstock.wire.messages.api_versions import ApiVersionsResponse
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from penstock.wire.messages.describe_log_dirs import (
@@ -36,7 +37,6 @@ from penstock.wire.messages.list_partition_reassignments import (
 )
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 
-ASKED_AT_ONCE_MAX = 16
 QUORUM_S_MAX = 3.0
 """The leader of a quorum answers at once; without one, the broker that is asked waits for it."""
 
@@ -83,6 +83,8 @@ class Disk(NamedTuple):
     sizes: dict[Key, int]
     failed: tuple[str, ...] = ()
     """Folders that serve nobody any more: a whole data folder, or that of one stopped replica."""
+    folders: tuple[str, ...] = ()
+    """The data folders that work."""
 
     @property
     def used_bytes(self) -> int:
@@ -116,6 +118,8 @@ class Quorum(NamedTuple):
     observers: list[Replica]
     endpoints: dict[int, list[Endpoint]]
     """Where the voters listen."""
+    clock_skew_ms: int = 0
+    """How far the leader's clock is ahead of ours, as far as the time of the answer tells."""
 
 
 class Reassignment(NamedTuple):
@@ -131,12 +135,14 @@ class Reassignment(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """A feature's finalised level, and the levels that every node supports."""
+    """A feature's finalised level, and the levels that every node supports; None where a node did
+    not tell.
+    """
 
     name: str
     finalized: int
-    supported_min: int
-    supported_max: int
+    supported_min: int | None
+    supported_max: int | None
 
 
 @dataclass(slots=True)
@@ -148,6 +154,10 @@ class ClusterState:
     disks: dict[int, Disk] = field(default_factory=dict)
     reassignments: dict[Key, Reassignment] = field(default_factory=dict)
     features: dict[str, Feature] = field(default_factory=dict)
+    releases: dict[int, int] = field(default_factory=dict)
+    """By node, how many versions of APIs it serves: nodes of one release serve the same."""
+    unreachable: list[int] = field(default_factory=list)
+    """Nodes that are not fenced, but do not answer where they are advertised."""
     problems: list[str] = field(default_factory=list)
     """Sentences about what could not be asked."""
 
@@ -164,18 +174,23 @@ def gather(brokers: Brokers) -> ClusterState:
         partitions = pool.submit(read_partitions, brokers)
         quorum = pool.submit(_or_problem, lambda: read_quorum(brokers))
         moving = pool.submit(_or_problem, lambda: read_reassignments(brokers))
-        disks = [pool.submit(_or_problem, lambda n=node: read_disk(brokers, n)) for node in live]
         greeted = [pool.submit(_or_problem, lambda n=node: _greet(brokers, n)) for node in live]
+        disks = [pool.submit(_or_problem, lambda n=node: read_disk(brokers, n)) for node in live]
     state.partitions = partitions.result()
     state.quorum = _note(state, quorum.result())
     state.reassignments = _note(state, moving.result()) or {}
     if state.quorum is None:
         state.problems.append("without a quorum the rest is as it was when the quorum was lost")
-    for node, disk in zip(live, disks, strict=True):
+    answers = []
+    for node, greeting, disk in zip(live, greeted, disks, strict=True):
+        if (answer := _note(state, greeting.result())) is None:
+            state.unreachable.append(node.id)
+            continue
+        answers.append(answer)
+        state.releases[node.id] = sum(api.max_version + 1 for api in answer.api_keys)
         if (found := _note(state, disk.result())) is not None:
             state.disks[node.id] = found
-    answers = [_note(state, answer.result()) for answer in greeted]
-    state.features = read_features([answer for answer in answers if answer is not None])
+    state.features = read_features(answers)
     return state
 
 
@@ -229,7 +244,9 @@ def read_quorum(brokers: Brokers) -> Quorum:
         topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)]
     )
     request = DescribeQuorumRequest(topics=[topic])
+    asked_ms = time.time_ns() // 1_000_000
     answer = brokers.ask(request, DescribeQuorumResponse, doing, within_s=QUORUM_S_MAX)
+    answered_ms = time.time_ns() // 1_000_000
     check(answer.error_code, answer.error_message, doing)
     partition = answer.topics[0].partitions[0]
     check(partition.error_code, partition.error_message, doing)
@@ -246,7 +263,18 @@ def read_quorum(brokers: Brokers) -> Quorum:
             node.node_id: [Endpoint(at.name, at.host, at.port) for at in node.listeners]
             for node in answer.nodes
         },
+        _clock_skew(partition.leader_id, states, asked_ms, answered_ms),
     )
+
+
+def _clock_skew(leader: int, states: list[ReplicaState], asked_ms: int, answered_ms: int) -> int:
+    """The leader's clock, told as the time of its own last fetch, against ours; 0 where that
+    lies between question and answer, or is not told.
+    """
+    told = [state.last_fetch_timestamp for state in states if state.replica_id == leader]
+    if not told or told[0] < 0:
+        return 0
+    return max(0, told[0] - answered_ms) - max(0, asked_ms - told[0])
 
 
 def _replica(state: ReplicaState, end: int, now_ms: int) -> Replica:
@@ -303,6 +331,7 @@ def read_disk(brokers: Brokers, node: Node) -> Disk:
         all(folder.is_cordoned for folder in working),
         sizes,
         tuple(folder.log_dir for folder in answer.results if folder not in working),
+        tuple(folder.log_dir for folder in working),
     )
 
 
@@ -310,7 +339,10 @@ def _greet(brokers: Brokers, node: Node) -> ApiVersionsResponse:
     try:
         return brokers.greet_at(node.address)
     except OSError as e:
-        raise CliError(f"cannot reach node {node.id}: {e.strerror or e}") from None
+        raise CliError(
+            f"{unreachable(f'node {node.id}', node.address, why(e))}: start it, or correct its"
+            " advertised.listeners if clients cannot use that address"
+        ) from None
 
 
 def read_features(answers: Iterable[ApiVersionsResponse]) -> dict[str, Feature]:
@@ -321,7 +353,13 @@ def read_features(answers: Iterable[ApiVersionsResponse]) -> dict[str, Feature]:
     finalized = {f.name: f.max_version_level for f in newest.finalized_features} if newest else {}
     supported = [{f.name: f for f in a.supported_features} for a in answers]
     for name in sorted({name for levels in supported for name in levels} | finalized.keys()):
-        low = max((of[name].min_version if name in of else 0 for of in supported), default=0)
-        high = min((of[name].max_version if name in of else 0 for of in supported), default=0)
-        features[name] = Feature(name, finalized.get(name, 0), low, high)
+        told = [of[name] for of in supported if name in of]
+        level = finalized.get(name, 0)
+        low: int | None = max((f.min_version for f in told), default=None)
+        high: int | None = min((f.max_version for f in told), default=None)
+        if len(told) < len(supported):
+            # A node lacks it, and works at level 0 only; or it is older than Kafka 3.9, and tells
+            # nothing of features that begin at level 0.
+            low = high = None if level else 0
+        features[name] = Feature(name, level, low, high)
     return features

@@ -81,7 +81,9 @@ def facts(state: ClusterState, health: Health) -> dict[str, Any]:
         "quorum": None if state.quorum is None else _quorum_facts(state.quorum),
         "nodes": node_facts(state),
         "partitions": len(state.partitions),
+        "unreachable": health.unreachable,
         "leaderless": [str(p) for p in health.leaderless],
+        "leader_unreachable": [str(p) for p in health.leader_unreachable],
         "under_min_isr": [str(p) for p in health.under_min_isr],
         "under_replicated": [str(p) for p in health.under_replicated],
         "failed_folders": [
@@ -156,11 +158,13 @@ def _verdict(health: Health) -> str:
         return "healthy"
     troubles = [
         (not health.has_quorum, "the quorum has no leader"),
-        (health.leaderless, "some data cannot be read or written"),
+        (health.unreachable, "some nodes cannot be reached"),
+        (health.leaderless or health.leader_unreachable, "some data cannot be read or written"),
         (health.under_min_isr, "some data cannot be written with acks=all"),
         (health.under_replicated, "some data has fewer copies than it should"),
         (health.voters_away, "not all voters are there"),
         (health.failed_folders, "some replicas were stopped"),
+        (not health.is_known and not health.unreachable, "not all could be asked"),
     ]
     return "degraded: " + ", ".join(text for is_so, text in troubles if is_so)
 
@@ -190,8 +194,10 @@ def _partitions_text(state: ClusterState, health: Health) -> str:
     topics = len({topic for topic, _ in state.partitions})
     of = f"{plural(len(state.partitions), 'partition')} of {plural(topics, 'topic')}"
     return (
-        f"{of}: {len(health.leaderless)} without a leader, {len(health.under_min_isr)} under min"
-        f" ISR, {len(health.under_replicated)} under-replicated"
+        f"{of}: {len(health.leaderless)} without a leader,"
+        f" {len(health.leader_unreachable)} whose leader cannot be reached,"
+        f" {len(health.under_min_isr)} under min ISR,"
+        f" {len(health.under_replicated)} under-replicated"
     )
 
 

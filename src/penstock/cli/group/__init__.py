@@ -14,7 +14,8 @@ class GroupGroup(LazyGroup):
     verbs: ClassVar[Mapping[str, Verb]] = {
         "list": Verb(
             "penstock.cli.group.list_groups:list_groups",
-            "List consumer groups with their protocol (classic or consumer) and state.",
+            "List the groups of all kinds with their type, the protocol of their members and"
+            " state.",
         ),
         "describe": Verb(
             "penstock.cli.group.describe:describe",

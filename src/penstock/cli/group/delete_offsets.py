@@ -12,7 +12,7 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.cli.access import Access
 from penstock.cli.errors import CliError
-from penstock.cli.group.groups import Groups, Partition, stop_members
+from penstock.cli.group.groups import Groups, stop_members
 from penstock.cli.group.options import GroupName, parse_topics
 from penstock.cli.kafka import Cluster
 from penstock.cli.options import (
@@ -22,6 +22,7 @@ from penstock.cli.options import (
 from penstock.cli.output import plural, print_json
 from penstock.kafka.brokers import GROUP
 from penstock.kafka.connection import Connection
+from penstock.kafka.offsets import Partition
 from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,

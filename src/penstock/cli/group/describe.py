@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.cli.access import Access
-from penstock.cli.group.groups import Described, Groups, Partition
+from penstock.cli.errors import CliError
+from penstock.cli.group.groups import Groups
 from penstock.cli.group.options import GroupNames
+from penstock.cli.group.others import Described
 from penstock.cli.kafka import Cluster
+from penstock.cli.offsets import Offsets
 from penstock.cli.options import (
     Format,
     OutputFormat,
 )
 from penstock.cli.output import plural, print_json, print_table, title
+from penstock.kafka.offsets import Partition
 
 
 def describe(
@@ -27,25 +31,32 @@ def describe(
     described = groups.describe(names)
     committed = {name: groups.committed(name) for name in names}
     read = {p for group in described for m in group.members for p in m.partitions}
-    ends = _ends(groups, read.union(*committed.values()))
-    facts = [_facts(group, committed[group.group], ends) for group in described]
+    offsets = Offsets(groups.cluster, partial=True)
+    ends = _ends(groups, offsets, read.union(*committed.values()))
+    facts = [_facts(group, committed[group.group], ends, offsets) for group in described]
     if output_format is Format.JSON:
         print_json(facts)
-        return
-    for i, group in enumerate(facts):
-        if i:
-            print()
-        _print_group(group)
+    else:
+        for i, group in enumerate(facts):
+            if i:
+                print()
+            _print_group(group)
+    if offsets.missing:
+        text = offsets.missing_text()
+        raise CliError(f"the ends of some partitions are missing above: {text}")
 
 
-def _ends(groups: Groups, partitions: set[Partition]) -> dict[Partition, int]:
-    """The end of each partition; one whose topic is gone has none."""
+def _ends(groups: Groups, offsets: Offsets, partitions: set[Partition]) -> dict[Partition, int]:
+    """The end of each partition; one whose topic is gone has none, and is not missed."""
     known = groups.cluster.topics(groups.admin)
-    return groups.ends((t, p) for t, p in partitions if t in known and p in known[t].partitions)
+    return offsets.ends((t, p) for t, p in partitions if t in known and p in known[t].partitions)
 
 
 def _facts(
-    group: Described, committed: dict[Partition, int], ends: dict[Partition, int]
+    group: Described,
+    committed: dict[Partition, int],
+    ends: dict[Partition, int],
+    offsets: Offsets,
 ) -> dict[str, Any]:
     owners = {p: member.id for member in group.members for p in member.partitions}
     partitions = [
@@ -59,7 +70,7 @@ def _facts(
         }
         for p in sorted(owners.keys() | committed.keys())
     ]
-    return {
+    facts: dict[str, Any] = {
         "group": group.group,
         "type": group.type,
         "state": group.state,
@@ -78,13 +89,17 @@ def _facts(
         ],
         "partitions": partitions,
     }
+    if missing := offsets.missing_facts(owners.keys() | committed.keys()):
+        facts["missing"] = missing
+    return facts
 
 
 def _print_group(group: dict[str, Any]) -> None:
     members, partitions = group["members"], group["partitions"]
     title(f"group {group['group']}")
     print(f"type: {group['type']}, state: {group['state']}, assignor: {group['assignor'] or '-'}")
-    print(f"{plural(len(members), 'member')}, {plural(group['lag'], 'message')} behind")
+    at_least = "at least " if "missing" in group else ""
+    print(f"{plural(len(members), 'member')}, {at_least}{plural(group['lag'], 'message')} behind")
     for rows in (members, partitions):
         if rows:
             print_table(

@@ -1,4 +1,5 @@
-"""The groups of a cluster as the commands see them, through confluent-kafka's admin client.
+"""The groups of a cluster as the commands see them, through confluent-kafka's admin client, which
+cannot list all of them (`listing.py`).
 
 Every wait is bounded by `--timeout`, and every error becomes one sentence. This module imports
 confluent-kafka: import it inside commands only.
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     ConsumerGroupState,
@@ -22,8 +23,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from penstock.cli.cluster.asking import Brokers
 from penstock.cli.errors import CliError, did_you_mean
+from penstock.cli.group.listing import CONSUMERS, UNKNOWN, Listed, Listing, list_all
+from penstock.cli.group.others import Described, Member, describe_other
 from penstock.cli.kafka import AdminClient, Cluster
+from penstock.kafka.offsets import Partition
 
 _T = TypeVar("_T")
 _KAFKA_NAMES = {
@@ -33,9 +38,6 @@ _KAFKA_NAMES = {
     ConsumerGroupState.DEAD: "Dead",
     ConsumerGroupState.EMPTY: "Empty",
 }
-REBALANCING = "Rebalancing"
-"""Stands for Assigning and Reconciling, which the client knows no names for."""
-
 _NOT_YET = {
     "_WAIT_COORD",
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -47,31 +49,6 @@ _BUSY = {"NON_EMPTY_GROUP", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH"}
 
 RETRY_S = 0.1
 
-Partition = tuple[str, int]
-
-
-class Listed(NamedTuple):
-    group: str
-    type: str
-    state: str
-
-
-class Member(NamedTuple):
-    id: str
-    instance: str | None
-    client: str
-    host: str
-    partitions: list[Partition]
-
-
-class Described(NamedTuple):
-    group: str
-    type: str
-    state: str
-    assignor: str
-    coordinator: int | None
-    members: list[Member]
-
 
 class Groups:
     """Asks one cluster about its groups."""
@@ -79,35 +56,42 @@ class Groups:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.admin: AdminClient = cluster.admin()
+        self._listing: Listing | None = None
 
-    def listed(self) -> dict[str, Listed]:
-        """Every group of consumers, by its id."""
-        future = self.admin.list_consumer_groups(request_timeout=self.cluster.timeout_s)
-        found = self.cluster.wait(future, "list groups")
-        if found.errors:
-            raise self.cluster.sentence(found.errors[0].args[0], "list groups")
-        listed = (
-            Listed(g.group_id, g.type.name.lower(), _state(g.state)) for g in found.valid or ()
-        )
-        return {group.group: group for group in sorted(listed)}
+    def listed(self) -> Listing:
+        """Every group, as of when it was first asked for."""
+        if self._listing is None:
+            self._listing = list_all(Brokers(self.cluster.access))
+        return self._listing
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a group; an error where that cannot be told."""
+        listing = self.listed()
+        if name not in listing.groups and (incomplete := listing.incomplete):
+            raise CliError(f"cannot tell whether group {name!r} exists: {incomplete.sentence}")
+        return name in listing.groups
 
     def require(self, names: Iterable[str], advice: str = "see `penstock group list`") -> None:
         """Raises for the first of `names` that is no group."""
-        known = self.listed()
         for name in names:
-            if name not in known:
+            if not self.exists(name):
                 raise CliError(
                     f"group {name!r} does not exist on {self.cluster.bootstrap}"
-                    f"{did_you_mean(name, known)}: {advice}"
+                    f"{did_you_mean(name, self.listed().groups)}: {advice}"
                 )
 
     def describe(self, names: list[str]) -> list[Described]:
         """State and members of each group."""
-        call = partial(self.admin.describe_consumer_groups, request_timeout=self.cluster.timeout_s)
-        return [
-            _described(self.ask(partial(call, [name]), f"describe group {name!r}", name))
-            for name in names
-        ]
+        return [self._describe(name, self.listed().groups.get(name)) for name in names]
+
+    def _describe(self, name: str, listed: Listed | None) -> Described:
+        doing = f"describe group {name!r}"
+        if listed is not None and listed.protocol not in ("", CONSUMERS):
+            return describe_other(self.cluster, listed, doing)
+        call = partial(
+            self.admin.describe_consumer_groups, [name], request_timeout=self.cluster.timeout_s
+        )
+        return _described(self.ask(call, doing, name), listed)
 
     def committed(self, name: str) -> dict[Partition, int]:
         """The offset of every partition that the group has committed."""
@@ -126,33 +110,7 @@ class Groups:
 
     def member_count(self, name: str) -> int:
         """How many members the group has; one that does not exist yet has none."""
-        return len(self.describe([name])[0].members) if name in self.listed() else 0
-
-    def starts(self, places: Iterable[Partition]) -> dict[Partition, int]:
-        """The start offset of each partition."""
-        return self._offsets(places, self.cluster.earliest)
-
-    def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
-        """The end offset of each partition."""
-        return self._offsets(places, self.cluster.latest)
-
-    def offsets_at(self, places: Iterable[Partition], time_ms: int) -> dict[Partition, int]:
-        """The first offset of `time_ms` or later in each partition; -1 where there is none."""
-        return self._offsets(places, partial(self.cluster.at_time, time_ms=time_ms))
-
-    def _offsets(
-        self,
-        places: Iterable[Partition],
-        ask: Callable[[AdminClient, str, list[int]], dict[int, int]],
-    ) -> dict[Partition, int]:
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in places:
-            by_topic.setdefault(topic, []).append(partition)
-        return {
-            (topic, partition): offset
-            for topic, numbers in by_topic.items()
-            for partition, offset in ask(self.admin, topic, numbers).items()
-        }
+        return len(self.describe([name])[0].members) if self.exists(name) else 0
 
     def commit(self, name: str, offsets: dict[Partition, int]) -> None:
         """Stores offsets for a group without members."""
@@ -204,11 +162,8 @@ def stop_members(name: str) -> str:
     return f"stop them, wait until `penstock group describe {name}` shows Empty, and try again"
 
 
-def _state(state: ConsumerGroupState) -> str:
-    return _KAFKA_NAMES.get(state, REBALANCING)
-
-
-def _described(found: Any) -> Described:
+def _described(found: Any, listed: Listed | None) -> Described:
+    """Some states the client has no name for: those are as they were listed a moment ago."""
     members = [
         Member(
             member.member_id,
@@ -224,7 +179,7 @@ def _described(found: Any) -> Described:
     return Described(
         found.group_id,
         group_type.name.lower() if group_type else "classic",
-        _state(found.state),
+        _KAFKA_NAMES.get(found.state, listed.state if listed else UNKNOWN),
         found.partition_assignor,
         found.coordinator.id if found.coordinator is not None else None,
         sorted(members),

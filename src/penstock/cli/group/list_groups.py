@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.access import Access
-from penstock.cli.group.groups import Groups
-from penstock.cli.kafka import Cluster
+from penstock.cli.cluster.asking import Brokers
+from penstock.cli.group.listing import Listed, list_all
 from penstock.cli.options import (
     Format,
     OutputFormat,
@@ -20,6 +20,8 @@ from penstock.cli.output import print_json, print_table, remark
 class GroupType(StrEnum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
 
 
 class GroupState(StrEnum):
@@ -28,35 +30,43 @@ class GroupState(StrEnum):
     DEAD = "Dead"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
-    REBALANCING = "Rebalancing"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    NOT_READY = "NotReady"
 
 
 def list_groups(
     access: Access,
     group_type: Annotated[
         GroupType | None,
-        typer.Option("--type", help="Only groups of this protocol.", case_sensitive=False),
+        typer.Option("--type", help="Only groups of this type.", case_sensitive=False),
     ] = None,
     states: Annotated[
         list[GroupState] | None,
         typer.Option(
-            "--state", help="Only groups in this state; may be repeated.", case_sensitive=False
+            "--state",
+            metavar="STATE",
+            help="Only groups in this state, such as Stable or Empty; may be repeated.",
+            case_sensitive=False,
         ),
     ] = None,
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
-    """List consumer groups with their protocol (classic or consumer) and state."""
+    """List the groups of all kinds with their type, the protocol of their members and state."""
+    listing = list_all(Brokers(access))
     rows = [
         group
-        for group in Groups(Cluster(access)).listed().values()
+        for group in listing.groups.values()
         if (group_type is None or group.type == group_type)
         and (not states or group.state in states)
     ]
     if output_format is Format.JSON:
         print_json([group._asdict() for group in rows])
     elif rows:
-        print_table(("group", "type", "state"), rows)
+        print_table(Listed._fields, [[cell or "-" for cell in group] for group in rows])
     elif group_type or states:
         remark("no group is like that: see all with `penstock group list`")
-    else:
+    elif not listing.problems:
         remark("no groups yet: a consumer with a group.id makes one")
+    if incomplete := listing.incomplete:
+        raise incomplete

@@ -10,7 +10,7 @@ import typer
 from penstock.cli.errors import usage_error
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.")]
-GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Ids of the groups.")]
+GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP", help="Ids of the groups.")]
 Topics = Annotated[
     list[str] | None,
     typer.Option(

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.values import EPOCH_MS_MIN, TIME_FORMS, parse_time_ms
+from penstock.kafka.offsets import Partition
 
-Partition = tuple[str, int]
 _SHIFT = re.compile(r"[+-]\d+")
 _OFFSET = re.compile(r"\d+")
 

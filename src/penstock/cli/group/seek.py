@@ -14,17 +14,18 @@ from penstock.cli.group.options import GroupName, Topics, parse_topics
 from penstock.cli.group.places import (
     Destination,
     Goal,
-    Partition,
     parse_destination,
     read_csv,
     write_csv,
 )
 from penstock.cli.kafka import Cluster
+from penstock.cli.offsets import Offsets
 from penstock.cli.options import (
     Format,
     OutputFormat,
 )
 from penstock.cli.output import plural, print_json, print_table, remark
+from penstock.kafka.offsets import Partition
 
 
 def seek(
@@ -72,10 +73,11 @@ def seek(
     places = _partitions(groups, name, chosen, now, listed)
     if export is not None:
         write_csv(export, {p: now[p] for p in places if p in now})
+    offsets = Offsets(groups.cluster, way_out="choose other partitions with --topic TOPIC:P")
     if goal is not None:
-        new = _clamped(groups, _resolve(groups, name, goal, places, now))
+        new = _clamped(offsets, _resolve(offsets, name, goal, places, now))
     elif listed is not None:
-        new = _clamped(groups, {p: listed[p] for p in places})
+        new = _clamped(offsets, {p: listed[p] for p in places})
     else:
         new = {p: now[p] for p in places if p in now}
     _carry_out(groups, name, now, new, dry_run=dry_run, as_json=output_format is Format.JSON)
@@ -157,7 +159,7 @@ def _partitions(
 
 
 def _resolve(
-    groups: Groups,
+    offsets: Offsets,
     name: str,
     goal: Destination,
     places: list[Partition],
@@ -174,14 +176,14 @@ def _resolve(
                 )
         return {p: now[p] + goal.value for p in places}
     if goal.goal is Goal.TIME:
-        timed = groups.offsets_at(places, goal.value)
+        timed = offsets.at_time(places, goal.value)
         late = [p for p, offset in timed.items() if offset < 0]  # no message is so new
-        return timed | groups.ends(late)
-    return groups.starts(places) if goal.goal is Goal.EARLIEST else groups.ends(places)
+        return timed | offsets.ends(late)
+    return offsets.starts(places) if goal.goal is Goal.EARLIEST else offsets.ends(places)
 
 
-def _clamped(groups: Groups, wanted: dict[Partition, int]) -> dict[Partition, int]:
+def _clamped(offsets: Offsets, wanted: dict[Partition, int]) -> dict[Partition, int]:
     """The offsets, moved into their logs where they lie outside."""
     places = list(wanted)
-    starts, ends = groups.starts(places), groups.ends(places)
+    starts, ends = offsets.starts(places), offsets.ends(places)
     return {p: min(max(offset, starts[p]), ends[p]) for p, offset in wanted.items()}

@@ -96,9 +96,10 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     text = setting.text[:1].upper() + setting.text[1:]
     if setting.name == CHECKPOINT:
         text += "; else in the state folder"
-    elif setting.is_required:
+    text = text.rstrip(".") + "."
+    if setting.is_required:
         text += "  [required]"
-    elif setting.default not in (None, "", [], False):
+    elif setting.name != CHECKPOINT and setting.default not in (None, "", [], False):
         text += f"  [default: {as_text(setting.default)}]"
     option = f"--{setting.option}"
     if setting.kind is Kind.BOOL:

@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from penstock.cli.access import Access
 from penstock.cli.errors import CliError, usage_error
-from penstock.cli.kafka import AdminClient, Cluster, pick_partitions
+from penstock.cli.kafka import Cluster, pick_partitions
+from penstock.cli.offsets import Offsets
 from penstock.cli.options import (
     Format,
     OutputFormat,
@@ -25,6 +26,7 @@ from penstock.cli.options import (
 )
 from penstock.cli.topic.render import Renderer
 from penstock.cli.values import Place, Position, parse_position
+from penstock.kafka.offsets import Partition
 
 POLL_S = 0.2
 BATCH_MESSAGES = 1000
@@ -100,40 +102,34 @@ def consume(
         raise usage_error("--follow and --to exclude each other: keep one of them")
     shown = output or (Output.JSON if output_format is Format.JSON else Output.TEXT)
     cluster = Cluster(access)
-    admin = cluster.admin()
-    partitions = pick_partitions(name, cluster.topic(admin, name), partition)
-    bounds = _bounds(cluster, admin, name, partitions, first, last)
+    partitions = pick_partitions(name, cluster.topic(cluster.admin(), name), partition)
+    bounds = _bounds(cluster, [(name, p) for p in partitions], first, last)
     renderer = Renderer(shown.value, key, headers, timestamp, offset, partition_numbers)
     _read(cluster, name, bounds, renderer, count, following=following)
 
 
 def _bounds(
-    cluster: Cluster,
-    admin: AdminClient,
-    name: str,
-    partitions: list[int],
-    first: Position,
-    last: Position | None,
+    cluster: Cluster, places: list[Partition], first: Position, last: Position | None
 ) -> dict[int, tuple[int, int]]:
     """Per partition the offsets to begin at and to stop before."""
-    starts = cluster.earliest(admin, name, partitions)
-    ends = cluster.latest(admin, name, partitions)
+    offsets = Offsets(cluster, way_out="read the others one by one with --partition")
+    starts, ends = offsets.starts(places), offsets.ends(places)
 
-    def resolve(position: Position) -> dict[int, int]:
+    def resolve(position: Position) -> dict[Partition, int]:
         if position.place is Place.TIME:
-            found = cluster.at_time(admin, name, partitions, position.value)
+            found = offsets.at_time(places, position.value)
             return {p: ends[p] if offset < 0 else offset for p, offset in found.items()}
         wanted = {
             Place.BEGINNING: starts,
             Place.END: ends,
-            Place.OFFSET: dict.fromkeys(partitions, position.value),
-            Place.LAST: {p: ends[p] - position.value for p in partitions},
+            Place.OFFSET: dict.fromkeys(places, position.value),
+            Place.LAST: {p: ends[p] - position.value for p in places},
         }[position.place]
-        return {p: min(max(wanted[p], starts[p]), ends[p]) for p in partitions}
+        return {p: min(max(wanted[p], starts[p]), ends[p]) for p in places}
 
     begins = resolve(first)
     stops = ends if last is None else resolve(last)
-    return {p: (begins[p], stops[p]) for p in partitions}
+    return {p[1]: (begins[p], stops[p]) for p in places}
 
 
 def _read(

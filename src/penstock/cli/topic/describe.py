@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import TopicCollection
 
 from penstock.base.ids import uuid_text
 from penstock.cli.access import Access
+from penstock.cli.errors import CliError
 from penstock.cli.kafka import (
     AdminClient,
     Cluster,
@@ -16,12 +17,14 @@ from penstock.cli.kafka import (
     ResourceType,
     TopicDescription,
 )
+from penstock.cli.offsets import Offsets
 from penstock.cli.options import (
     Format,
     OutputFormat,
     TopicNames,
 )
 from penstock.cli.output import plural, print_json, print_table, title
+from penstock.kafka.offsets import Partition
 
 
 def describe(
@@ -39,36 +42,57 @@ def describe(
     names = list(dict.fromkeys(names))
     futures = admin.describe_topics(TopicCollection(names), request_timeout=cluster.timeout_s)
     described = [cluster.wait(futures[name], f"describe topic {name!r}") for name in names]
-    topics = [_facts(cluster, admin, topic) for topic in described]
+    offsets = Offsets(cluster, partial=True)
+    places = [(topic.name, p.id) for topic in described for p in topic.partitions]
+    logs = Logs(offsets.starts(places), offsets.ends(places))
+    topics = [_facts(cluster, admin, topic, logs, offsets) for topic in described]
     if output_format is Format.JSON:
         print_json(topics)
-        return
-    for i, topic in enumerate(topics):
-        if i:
-            print()
-        _print_topic(topic)
+    else:
+        for i, topic in enumerate(topics):
+            if i:
+                print()
+            _print_topic(topic)
+    if offsets.missing:
+        raise CliError(f"some offsets are missing above: {offsets.missing_text()}")
 
 
-def _facts(cluster: Cluster, admin: AdminClient, topic: TopicDescription) -> dict[str, Any]:
-    led = [p.id for p in topic.partitions if p.leader is not None and p.leader.id >= 0]
-    starts = cluster.earliest(admin, topic.name, led)
-    ends = cluster.latest(admin, topic.name, led)
-    return {
+class Logs(NamedTuple):
+    """Where the partitions begin and end, as far as their leaders told."""
+
+    starts: dict[Partition, int]
+    ends: dict[Partition, int]
+
+
+def _facts(
+    cluster: Cluster,
+    admin: AdminClient,
+    topic: TopicDescription,
+    logs: Logs,
+    offsets: Offsets,
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {
         "topic": topic.name,
         "id": _uuid_text(topic.topic_id),
         "configs": _changed_configs(cluster, admin, topic.name),
-        "partitions": [
-            {
-                "partition": p.id,
-                "leader": p.leader.id if p.id in starts else None,
-                "replicas": [node.id for node in p.replicas],
-                "isr": [node.id for node in p.isr],
-                "start_offset": starts.get(p.id),
-                "end_offset": ends.get(p.id),
-                "messages": ends[p.id] - starts[p.id] if p.id in starts else None,
-            }
-            for p in topic.partitions
-        ],
+        "partitions": [_partition_facts(topic.name, p, logs) for p in topic.partitions],
+    }
+    if missing := offsets.missing_facts((topic.name, p.id) for p in topic.partitions):
+        facts["missing"] = missing
+    return facts
+
+
+def _partition_facts(topic: str, partition: Any, logs: Logs) -> dict[str, Any]:
+    place, leader = (topic, partition.id), partition.leader
+    start, end = logs.starts.get(place), logs.ends.get(place)
+    return {
+        "partition": partition.id,
+        "leader": leader.id if leader is not None and leader.id >= 0 else None,
+        "replicas": [node.id for node in partition.replicas],
+        "isr": [node.id for node in partition.isr],
+        "start_offset": start,
+        "end_offset": end,
+        "messages": None if start is None or end is None else end - start,
     }
 
 
@@ -96,10 +120,11 @@ def _changed_configs(cluster: Cluster, admin: AdminClient, name: str) -> list[di
 
 def _print_topic(topic: dict[str, Any]) -> None:
     partitions = topic["partitions"]
-    messages = sum(p["messages"] or 0 for p in partitions)
+    messages = plural(sum(p["messages"] or 0 for p in partitions), "message")
+    at_least = "at least " if "missing" in topic else ""
     title(f"topic {topic['topic']}")
     print(f"id: {topic['id']}")
-    print(f"{plural(len(partitions), 'partition')}, {plural(messages, 'message')}")
+    print(f"{plural(len(partitions), 'partition')}, {at_least}{messages}")
     if topic["configs"]:
         print_table(("setting", "value", "source"), [tuple(c.values()) for c in topic["configs"]])
     columns = ("partition", "leader", "replicas", "isr", "start", "end", "messages")

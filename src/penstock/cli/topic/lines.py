@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 
 class Message(NamedTuple):
@@ -36,9 +37,11 @@ class _JsonHeader(msgspec.Struct, forbid_unknown_fields=True):
     value_base64: str | None = None
 
 
-class _JsonMessage(msgspec.Struct):
+class _JsonMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """A field that is misspelt would be lost, and its message published without it."""
+
     key: str | None = None
-    value: Any = None
+    value: Any = UNSET
     headers: dict[str, str | None] | list[_JsonHeader] | None = None
     timestamp: int | None = None
     partition: int | None = None
@@ -49,6 +52,7 @@ class _JsonMessage(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_JsonMessage)
+_FIELDS = ", ".join(_JsonMessage.__struct_fields__)
 
 
 def line_parser(form: str, separator: bytes) -> Callable[[bytes], Message]:
@@ -73,16 +77,13 @@ def _parse_json(line: bytes) -> Message:
     try:
         fields = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
-        raise BadLine(f"it is not a JSON message ({e})") from None
+        allowed = f"; the fields are {_FIELDS}" if "unknown field" in str(e) else ""
+        raise BadLine(f"it is not a JSON message ({e}{allowed})") from None
     if fields.timestamp is not None and fields.timestamp < 0:
         raise BadLine("its timestamp is negative")
     if fields.partition is not None and fields.partition < 0:
         raise BadLine("its partition is negative")
-    value: bytes | None
-    if fields.value is None or isinstance(fields.value, str):
-        value = _bytes(fields.value, fields.value_base64)
-    else:
-        value = msgspec.json.encode(fields.value)  # an object or a number is published as its JSON
+    value = _value(fields.value, fields.value_base64)
     return Message(
         _bytes(fields.key, fields.key_base64),
         value,
@@ -100,6 +101,21 @@ def _json_headers(
     if isinstance(headers, dict):
         return [(key, None if value is None else value.encode()) for key, value in headers.items()]
     return [(header.key, _bytes(header.value, header.value_base64)) for header in headers]
+
+
+def _value(value: Any, encoded: str | None) -> bytes | None:
+    """What is published as a value. Null has to be said: a message without a value deletes what has
+    its key.
+    """
+    if value is not UNSET and encoded is not None:
+        raise BadLine("it has both value and value_base64: keep one of them")
+    if encoded is not None:
+        return _bytes(None, encoded)
+    if value is UNSET:
+        raise BadLine('it has no value: give value or value_base64, "value": null for none')
+    if value is None or isinstance(value, str):
+        return _bytes(value, None)
+    return msgspec.json.encode(value)  # an object or a number is published as its JSON
 
 
 def _bytes(text: str | None, encoded: str | None) -> bytes | None:

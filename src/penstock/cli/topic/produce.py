@@ -18,8 +18,9 @@ import typer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.cli.access import Access
-from penstock.cli.errors import EXIT_FAILED, CliError, usage_error
+from penstock.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, CliError, usage_error
 from penstock.cli.kafka import Cluster, pick_partitions
+from penstock.cli.offsets import Offsets
 from penstock.cli.options import (
     Acks,
     Format,
@@ -30,6 +31,7 @@ from penstock.cli.output import plural, print_json, progress, remark
 from penstock.cli.topic.create import create_topic
 from penstock.cli.topic.lines import BadLine, line_parser
 from penstock.cli.values import parse_headers
+from penstock.kafka.errors import ClusterError
 
 REPORTED_FAILURES_MAX = 10
 """So many failed lines are named one by one; the rest is only counted."""
@@ -39,6 +41,7 @@ MESSAGE_BYTES_MAX = 1_000_000_000
 
 
 LINGER_MS = 5
+TIMED_OUT = {"_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "REQUEST_TIMED_OUT"}
 
 
 class Input(StrEnum):
@@ -58,11 +61,19 @@ class CompressionName(StrEnum):
 class Publisher:
     """One producer and what became of its messages."""
 
-    def __init__(self, producer: Producer, topic: str) -> None:
-        self.sent = 0
+    def __init__(self, cluster: Cluster, producer: Producer, topic: str) -> None:
+        self.delivered = 0
         self.failed = 0
+        self._cluster = cluster
         self._producer = producer
         self._topic = topic
+        self._timed_out: dict[int | None, str] = {}
+        """By partition, what was found when its leader did not answer."""
+
+    @property
+    def under_way(self) -> int:
+        """Messages of which nobody knows whether they are delivered."""
+        return len(self._producer)
 
     def publish(self, line: int, fields: dict[str, Any]) -> None:
         """Queue one message, waiting while librdkafka's queue is full."""
@@ -76,7 +87,6 @@ class Publisher:
             except KafkaException as e:
                 self.fail(line, e.args[0].str())
                 return
-        self.sent += 1
         self._producer.poll(0)
 
     def fail(self, line: int, reason: str) -> None:
@@ -84,10 +94,34 @@ class Publisher:
         if self.failed <= REPORTED_FAILURES_MAX:
             print(f"line {line}: {reason}", file=sys.stderr)
 
-    def _delivered(self, line: int, error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            self.sent -= 1
+    def _delivered(self, line: int, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.delivered += 1
+        elif error.name() in TIMED_OUT and self.failed < REPORTED_FAILURES_MAX:
+            self.fail(line, self._why_late(message.partition()))
+        else:
             self.fail(line, error.str())
+
+    def _why_late(self, partition: int | None) -> str:
+        if partition not in self._timed_out:
+            self._timed_out[partition] = self._look(partition)
+        return self._timed_out[partition]
+
+    def _look(self, partition: int | None) -> str:
+        """librdkafka says only that time is over: the leader is asked what is wrong."""
+        late = f"it was not acknowledged within {self._cluster.timeout_s:g} s"
+        if partition is None or partition < 0:
+            return f"{late}, since no partition of {self._topic} can be written to"
+        try:
+            trouble = Offsets(self._cluster).trouble_of((self._topic, partition))
+        except ClusterError as e:
+            return f"{late}: {e}"
+        name = f"{self._topic}-{partition}"
+        return (
+            f"{late}, though the leader of {name} answers"
+            if trouble is None
+            else trouble.text([name])
+        )
 
     def finish(self) -> None:
         """Wait until every message is delivered or has failed; the client's own time limit bounds
@@ -155,14 +189,26 @@ def produce(
     _prepare_topic(cluster, name, partition, create=create)
     with _open(file) as stream:
         started = time.monotonic()
-        publisher = Publisher(_producer(cluster, acks, compression), name)
+        publisher = Publisher(cluster, _producer(cluster, acks, compression), name)
+        interrupted = False
         try:
-            _publish_lines(
-                publisher, stream, input_form, (key_separator or ":").encode(), headers, partition
-            )
-        finally:
+            try:
+                _publish_lines(
+                    publisher,
+                    stream,
+                    input_form,
+                    (key_separator or ":").encode(),
+                    headers,
+                    partition,
+                )
+            except KeyboardInterrupt:
+                interrupted = True
             publisher.finish()
+        except KeyboardInterrupt:  # the second one, or while the last messages are on their way
+            interrupted = True
     _summary(publisher, name, time.monotonic() - started, output_format)
+    if interrupted:
+        return EXIT_INTERRUPTED
     return EXIT_FAILED if publisher.failed else 0
 
 
@@ -243,11 +289,14 @@ def _summary(publisher: Publisher, name: str, seconds: float, output_format: For
         print_json(
             {
                 "topic": name,
-                "published": publisher.sent,
+                "published": publisher.delivered,
                 "failed": publisher.failed,
+                "unknown": publisher.under_way,
                 "seconds": round(seconds, 3),
             }
         )
         return
     failed = f", {publisher.failed:,} failed" if publisher.failed else ""
-    remark(f"published {plural(publisher.sent, 'message')} to {name} in {seconds:.1f} s{failed}")
+    unknown = f", {publisher.under_way:,} not acknowledged yet" if publisher.under_way else ""
+    published = plural(publisher.delivered, "message")
+    remark(f"published {published} to {name} in {seconds:.1f} s{failed}{unknown}")

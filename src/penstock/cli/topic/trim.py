@@ -10,7 +10,8 @@ from confluent_kafka import TopicPartition
 
 from penstock.cli.access import Access
 from penstock.cli.errors import usage_error
-from penstock.cli.kafka import AdminClient, Cluster, pick_partitions
+from penstock.cli.kafka import Cluster, pick_partitions
+from penstock.cli.offsets import Offsets
 from penstock.cli.options import (
     Format,
     OutputFormat,
@@ -18,6 +19,7 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import print_json, print_table
 from penstock.cli.values import parse_time_ms
+from penstock.kafka.offsets import Partition
 
 
 def trim(
@@ -55,7 +57,7 @@ def trim(
     cluster = Cluster(access)
     admin = cluster.admin()
     partitions = pick_partitions(name, cluster.topic(admin, name), partition)
-    limits = _limits(cluster, admin, name, partitions, before_offset, before_ms, keep)
+    limits = _limits(cluster, [(name, p) for p in partitions], before_offset, before_ms, keep)
     wanted = [
         TopicPartition(name, p, offset) for p, (start, offset) in limits.items() if offset > start
     ]
@@ -88,21 +90,19 @@ def trim(
 
 def _limits(
     cluster: Cluster,
-    admin: AdminClient,
-    name: str,
-    partitions: list[int],
+    places: list[Partition],
     before_offset: int | None,
     before_ms: int | None,
     keep: int | None,
 ) -> dict[int, tuple[int, int]]:
     """Per partition its start offset and the first offset to keep, which lies within the log."""
-    starts = cluster.earliest(admin, name, partitions)
-    ends = cluster.latest(admin, name, partitions)
+    offsets = Offsets(cluster, way_out="trim the others one by one with --partition")
+    starts, ends = offsets.starts(places), offsets.ends(places)
     if before_ms is not None:
-        timed = cluster.at_time(admin, name, partitions, before_ms)
+        timed = offsets.at_time(places, before_ms)
         wanted = {p: ends[p] if offset < 0 else offset for p, offset in timed.items()}
     elif keep is not None:
-        wanted = {p: ends[p] - keep for p in partitions}
+        wanted = {p: ends[p] - keep for p in places}
     else:
-        wanted = dict.fromkeys(partitions, before_offset or 0)
-    return {p: (starts[p], min(max(wanted[p], starts[p]), ends[p])) for p in partitions}
+        wanted = dict.fromkeys(places, before_offset or 0)
+    return {p[1]: (starts[p], min(max(wanted[p], starts[p]), ends[p])) for p in places}

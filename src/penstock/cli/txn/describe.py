@@ -18,7 +18,7 @@ from penstock.cli.txn.transactions import Described, Transactions
 from penstock.cli.values import duration_text, time_text
 
 TransactionalIds = Annotated[
-    list[str], typer.Argument(metavar="ID...", help="Transactional ids of producers.")
+    list[str], typer.Argument(metavar="ID", help="Transactional ids of producers.")
 ]
 
 
