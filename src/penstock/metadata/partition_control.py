@@ -10,7 +10,7 @@ incarnation than the one that fetched cannot join an in-sync set (INELIGIBLE_REP
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 
 from penstock.base.errors import ApiError, ErrorCode
@@ -24,6 +24,7 @@ from penstock.metadata.partition_change import (
 )
 from penstock.metadata.partition_index import PartitionKey, Place
 from penstock.metadata.records import NO_LEADER, NO_LEADER_CHANGE, MetadataRecord
+from penstock.metadata.topic_rules import TopicRules
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -51,9 +52,9 @@ class ElectionType(IntEnum):
 
 
 class PartitionControl:
-    def __init__(self, image: MetadataImage, unclean: Callable[[str], bool]) -> None:
+    def __init__(self, image: MetadataImage, rules: TopicRules) -> None:
         self._image = image
-        self._changes = PartitionChanges(image, unclean)
+        self._changes = PartitionChanges(image, rules)
 
     # -- AlterPartition ------------------------------------------------------------------------
 

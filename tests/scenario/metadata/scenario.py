@@ -23,6 +23,7 @@ from penstock.metadata.image import MetadataImage, Partition
 from penstock.metadata.records import (
     METADATA_VERSION,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -325,7 +326,9 @@ class Scenario:
 
     def do_show(self, name: str) -> Any:
         _, _, p = self.found(name)
-        return [], [f"replicas={list(p.replicas)} isr={list(p.isr)} leader={p.leader}"]
+        more = f" elr={list(p.elr)}" if p.elr else ""
+        more += f" last-known={list(p.last_known_elr)}" if p.last_known_elr else ""
+        return [], [f"replicas={list(p.replicas)} isr={list(p.isr)} leader={p.leader}{more}"]
 
     def found(self, name: str) -> tuple[Uuid, int, Partition]:
         topic, _, index = name.rpartition("-")
@@ -455,6 +458,8 @@ class Scenario:
                 return f"unregister-broker {record.broker_id}"
             case FeatureLevelRecord():
                 return f"feature {record.name} {record.feature_level}"
+            case ClearElrRecord():
+                return f"clear-elr {record.topic_name!r}"
             case ProducerIdsRecord():
                 return f"producer-ids next={record.next_producer_id}"
         raise AssertionError(record)
@@ -464,6 +469,9 @@ class Scenario:
         partition = self.image.partition(record.topic_id, record.partition_id)
         assert partition is not None
         changes = "" if record.isr is None else f" isr={record.isr}"
+        elr, known = record.eligible_leader_replicas, record.last_known_elr
+        changes += "" if elr is None else f" elr={elr}"
+        changes += "" if known is None else f" last-known={known}"
         changes += "" if record.leader == LEADER_NOT_CHANGED else f" leader={record.leader}"
         changes += {-1: "", 0: " recovered", 1: " recovering"}[record.leader_recovery_state]
         changes += "" if record.replicas is None else f" replicas={record.replicas}"
