@@ -133,11 +133,9 @@ class PartitionChanges:
         """The partition after its election: who is in sync, who is eligible, who led last."""
         leader = elected.leader
         if elected.unclean:
-            new = new._replace(isr=(leader,), elr=(), recovery_state=RECOVERING)
+            new = _led_uncleanly(new, leader)
         elif leader in new.elr:
-            # It may commit alone if one is enough by now.
-            others = tuple(b for b in new.elr if b != leader) if min_isr > 1 else ()
-            new = new._replace(isr=(leader,), elr=others)
+            new = _led_by_eligible(new, leader, min_isr)
         if not self._image.keeps_elr:
             return new._replace(isr=new.isr or old.isr)
         if leader != NO_LEADER:
@@ -245,6 +243,16 @@ def _with_completion(old: Partition, target: Target) -> Partition:
     if not staying or not set(staying) <= set(in_sync):
         return new
     return new._replace(replicas=staying, isr=in_sync, removing=(), adding=())
+
+
+def _led_by_eligible(new: Partition, leader: int, min_isr: int) -> Partition:
+    # It may commit alone if one is enough by now.
+    others = tuple(b for b in new.elr if b != leader) if min_isr > 1 else ()
+    return new._replace(isr=(leader,), elr=others)
+
+
+def _led_uncleanly(new: Partition, leader: int) -> Partition:
+    return new._replace(isr=(leader,), elr=(), recovery_state=RECOVERING)
 
 
 def _eligible(
