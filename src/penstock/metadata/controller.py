@@ -123,6 +123,8 @@ class Controller:
         self._rng = rng
         self._voters = voters
         self._index = PartitionIndex(image)
+        self.elr_elections_total = 0
+        """Leaders that this controller has elected from eligible leader replicas."""
         self._liveness = Liveness(
             image, node_id, lambda: settings.config.broker_session_timeout_ms, now_ms
         )
@@ -150,7 +152,10 @@ class Controller:
                 old = self.image.partition(*key)
                 is_made = made and isinstance(record, PartitionRecord)
                 self.image.apply([record], delta, (next(ready),) if is_made else ())
-                self._index.changed(key, old, self.image.partition(*key))
+                new = self.image.partition(*key)
+                self._index.changed(key, old, new)
+                if old is not None and new is not None and new.leader in old.elr:
+                    self.elr_elections_total += 1
             elif isinstance(record, ClearElrRecord):
                 eligible = [(key, self.image.partition(*key)) for key in self._index.eligible]
                 self.image.apply([record], delta)

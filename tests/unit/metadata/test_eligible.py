@@ -227,6 +227,7 @@ def test_who_lost_power_waits_for_who_did_not() -> None:
     assert (world.partition.isr, world.partition.elr, world.leader) == ((), (1,), None)
     world.start(1)
     assert (world.partition.isr, world.partition.elr, world.leader) == ((1,), (), 1)
+    assert world.rig.controller.elr_elections_total == 1
     world.check()
 
 
