@@ -321,7 +321,7 @@ class BrokerControl:
             if broker_id in partition.isr or (unclean is not None and broker_id in partition.elr):
                 others = [b for b in partition.isr if b != broker_id]
                 stays = intact and not any(map(self._heard_from, others))
-                target = None if stays else Target(isr=others, unclean_shutdown=unclean)
+                target = None if stays else Target(isr=others, not_eligible=unclean)
                 record = changes.record(place, changes.usual(place.topic.name), target)
                 if record is not None:
                     yield record
@@ -337,7 +337,7 @@ class BrokerControl:
         epoch.
         """
         changes = PartitionChanges(self._image, self._rules, coming=broker)
-        target = Target(unclean_shutdown=None if intact else broker.id)
+        target = Target(not_eligible=None if intact else broker.id)
         for key in list(self._index.leaderless):
             place = self._index.at(key)
             if broker.id in place.partition.replicas:

@@ -14,7 +14,7 @@ The caller says what is to become of the in-sync set or the assignment; this wor
    it is while fewer than `min.insync.replicas` are in sync, so who leaves the in-sync set below
    that minimum has all that is committed: it becomes eligible, and may lead when the in-sync set is
    empty. It stops being eligible when the minimum is reached again, when it is in sync again, and
-   when it may have lost data (`Target.unclean_shutdown`). If nobody is in sync or eligible any
+   when it may have lost data (`Target.not_eligible`). If nobody is in sync or eligible any
    more, only the last leader comes back by itself, by an election that counts as unclean.
    Where the cluster does not keep them, the last member of an in-sync set stays in it, without
    leading, so that nobody else leads with less data by mistake.
@@ -64,8 +64,8 @@ class Target:
     removing: Sequence[int] | None = None
     adding: Sequence[int] | None = None
     recovery_state: int | None = None
-    unclean_shutdown: int | None = None
-    """A replica whose broker has started again and may have lost data."""
+    not_eligible: int | None = None
+    """A replica that may have lost data, or cannot lead."""
 
 
 class _Elected(NamedTuple):
@@ -110,7 +110,7 @@ class PartitionChanges:
         min_isr = 0
         if self._image.keeps_elr:
             min_isr = min(self._rules.min_isr(place.topic.name), len(new.replicas))
-            new = new._replace(elr=_eligible(old, new, min_isr, target.unclean_shutdown))
+            new = new._replace(elr=_eligible(old, new, min_isr, target.not_eligible))
         elected = self._elected(old, new, election)
         record = PartitionChangeRecord(partition_id=place.index, topic_id=place.topic.id)
         if elected.leader != old.leader or elected.unclean:
@@ -256,12 +256,12 @@ def _led_uncleanly(new: Partition, leader: int) -> Partition:
 
 
 def _eligible(
-    old: Partition, new: Partition, min_isr: int, unclean_shutdown: int | None
+    old: Partition, new: Partition, min_isr: int, not_eligible: int | None
 ) -> tuple[int, ...]:
     """Who has all that is committed, outside the in-sync set of `new`."""
     if len(new.isr) >= min_isr:
         return ()
-    known = {*old.elr, *old.isr} - {*new.isr, unclean_shutdown}
+    known = {*old.elr, *old.isr} - {*new.isr, not_eligible}
     return tuple(broker_id for broker_id in new.replicas if broker_id in known)
 
 

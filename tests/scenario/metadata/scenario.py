@@ -248,12 +248,12 @@ class Scenario:
         return [], []
 
     def do_alter_partition(self, name: str, leader: str, new_isr: str, *options: str) -> Any:
-        """TOPIC-INDEX LEADER ISR [leader-epoch=N] [partition-epoch=N] [broker-epoch=N]
+        """TOPIC-INDEX LEADER ISR|none [leader-epoch=N] [partition-epoch=N] [broker-epoch=N]
         [epochs=N,N] [state=N]: epochs are the right ones by default
         """
         named = pairs(options)
         id_, index, partition = self.found(name)
-        broker_ids = [int(b) for b in new_isr.split(",")]
+        broker_ids = [] if new_isr == "none" else [int(b) for b in new_isr.split(",")]
         epochs = [int(e) for e in named["epochs"].split(",")] if "epochs" in named else []
         data = isr.RequestPartitionData(
             partition_index=index,
