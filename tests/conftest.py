@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from support import order, reference
 from support.cluster import Cluster
+from support.features import ELIGIBLE_LEADER_REPLICAS, enable_feature
 from support.helpers import TopicMaker
 from support.node import NodeProcess
 from support.process import LOG_NAME, BrokerProcess, tail
@@ -150,6 +151,7 @@ def node(shared_node: BrokerProcess) -> BrokerProcess:
 def kafka(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Apache Kafka as the referee, whatever the target is."""
     with _make("kafka", tmp_path_factory.mktemp("kafka"), SHARED_SETTINGS) as broker:
+        enable_feature(broker.bootstrap, ELIGIBLE_LEADER_REPLICAS)
         yield broker
 
 

@@ -275,6 +275,7 @@ def config_listing(run: Script) -> None:
         "connections.max.idle.ms",
         "log.cleanup.policy",
         "log.flush.interval.messages",
+        "min.insync.replicas",
     ]
     describe("broker", BROKER, str(run.node_id), keys)
     for label in ("unknown broker", "broker"):
@@ -316,6 +317,14 @@ def config_changes(run: Script) -> None:
     change("unknown kind", ("retention.ms", SET, "5"), kind=77)
     change("not a broker", ("message.max.bytes", SET, "5"), kind=BROKER, name="x")
     change("read-only", ("num.partitions", SET, "5"), kind=BROKER, name="")
+    min_isr = "min.insync.replicas"
+    change("least in sync of the cluster", (min_isr, SET, "1"), kind=BROKER, name="")
+    change("least in sync of the cluster, removed", (min_isr, DELETE, None), kind=BROKER, name="")
+    for label, operation, value in (("set", SET, "1"), ("removed", DELETE, None)):
+        label = f"least in sync of a broker, {label}"
+        change(label, (min_isr, operation, value), kind=BROKER, name=str(run.node_id))
+        for answer in run.answers[label]["responses"]:
+            answer["resource_name"] = "<node>"
 
     def replace(label: str, name: str, **settings: str | None) -> None:
         configs = [FullConfig(name=n.replace("_", "."), value=v) for n, v in settings.items()]

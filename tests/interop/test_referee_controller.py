@@ -98,6 +98,12 @@ def feature_updates(run: Script) -> None:
     ask("upgrade as downgrade", "metadata.version", 31, 2)
     ask("removed", "metadata.version", 0, 3)
     ask("strange type", "metadata.version", 30, 9)
+    eligible = "eligible.leader.replicas.version"
+    ask("eligible, the same level", eligible, 1, 1)
+    ask("eligible, too high", eligible, 2, 1)
+    ask("eligible, off as upgrade", eligible, 0, 1)
+    ask("eligible, off", eligible, 0, 2)
+    ask("eligible, off unsafely", eligible, 0, 3)
     ask("unknown feature", "no.such.feature", 1, 1)
     run.ask("nothing", features.UpdateFeaturesRequest(validate_only=True), 2)
 

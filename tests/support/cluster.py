@@ -31,6 +31,7 @@ from penstock.wire.messages.describe_quorum import (
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from .cluster_nodes import ClusterNode, KafkaClusterNode, PenstockClusterNode
+from .features import GROUPS, enable_feature
 from .helpers import QUIET
 from .places import Loopback, Network
 from .raw import Closed, RawClient
@@ -114,9 +115,7 @@ class Cluster:
             node.wait_ready()
         self.wait_complete()
         if self.kind == "kafka":
-            from .groups import enable_newer_groups
-
-            enable_newer_groups(self.bootstrap)
+            enable_feature(self.bootstrap, GROUPS)
         return self
 
     def add_node(self, settings: Mapping[str, str] | None = None, *, start: bool = True) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from kafka.admin import KafkaAdminClient
 
+from .features import GROUPS, enable_feature
 from .helpers import consumer, produce_all, producer
 from .process import BrokerProcess
 from .waiting import eventually
@@ -136,13 +136,5 @@ def start_group_broker(broker: BrokerProcess) -> BrokerProcess:
     broker.settings |= GROUP_SETTINGS
     broker.start()
     if broker.KIND == "kafka":
-        enable_newer_groups(broker.bootstrap)
+        enable_feature(broker.bootstrap, GROUPS)
     return broker
-
-
-def enable_newer_groups(bootstrap: str) -> None:
-    """Switches on in Kafka what its storage tool, which was not run, would have switched on."""
-    client = KafkaAdminClient(bootstrap_servers=bootstrap)
-    done = client.update_features({"group.version": 1})
-    client.close()
-    assert done == {"group.version": "OK"}, done

@@ -96,8 +96,8 @@ def _described(
                 leader_epoch=p.leader_epoch,
                 replica_nodes=list(p.replicas),
                 isr_nodes=list(p.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
+                eligible_leader_replicas=list(p.elr),
+                last_known_elr=list(p.last_known_elr),
                 offline_replicas=services.cluster.offline(principal, p.replicas),
             )
             for index, p in page

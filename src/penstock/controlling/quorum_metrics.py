@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.observe.metrics import Reading, Registry, Sample
 
+_ELR_ELECTIONS = "penstock_elections_from_elr_total"
+
 _GAUGES = {
     "penstock_active_controller": "1 on the node that is the active controller, else 0.",
     "penstock_quorum_leader_id": "The quorum's leader as this node knows it; -1: none.",
@@ -43,3 +45,8 @@ class QuorumMetrics:
         )
         for (name, documentation), value in zip(_GAUGES.items(), values, strict=True):
             yield Reading(name, documentation, "gauge", [Sample(name, {}, value)])
+        active = driver.seat.active
+        elections = 0 if active is None else active.controller.elr_elections_total
+        documentation = "Leaders elected from eligible leader replicas by this controller."
+        sample = Sample(_ELR_ELECTIONS, {}, elections)
+        yield Reading(_ELR_ELECTIONS, documentation, "counter", [sample])

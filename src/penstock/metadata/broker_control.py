@@ -1,10 +1,11 @@
 """Decisions about brokers: registration, fencing, shutdown, and the leaders that follow from them.
 
-A broker that stops being alive leaves every in-sync set that has another member, and loses its
-leaderships to the first living replica in sync. The last member of an in-sync set stays in it,
-without leading, so that nobody else can lead with less data. A broker that comes alive leads what
-waits for it. Naming a leader always starts a new leader epoch, also when it is the same broker
-again: after a restart its log may end earlier than before, and the epoch is how readers find out.
+A broker that stops being alive leaves the in-sync sets, and loses its leaderships to the first
+living replica that may lead; what becomes of the last one in sync, and who stays eligible, is
+decided in `partition_change.py`. One that starts again and may have lost data is not eligible any
+more. A broker that comes alive leads what waits for it. Naming a leader always starts a new leader
+epoch, also when it is the same broker again: after a restart its log may end earlier than before,
+and the epoch is how readers find out.
 
 What a broker's heartbeat leads to, by the state it is in:
 
@@ -21,7 +22,7 @@ leaders wherever they ask. Each decision costs by what the broker holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.base.errors import ApiError, ErrorCode
@@ -42,6 +43,7 @@ from penstock.metadata.records import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+from penstock.metadata.topic_rules import TopicRules
 from penstock.wire.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -66,15 +68,14 @@ class BrokerControl:
         image: MetadataImage,
         index: PartitionIndex,
         liveness: Liveness,
-        unclean: Callable[[str], bool],
+        rules: TopicRules,
         cluster_id: str,
         node_id: int,
     ) -> None:
-        """`unclean`: whether a topic may elect a leader outside the in-sync set."""
         self._image = image
         self._index = index
         self._liveness = liveness
-        self._unclean = unclean
+        self._rules = rules
         self._cluster_id = cluster_id
         self._node_id = node_id
 
@@ -86,9 +87,9 @@ class BrokerControl:
         """A broker that starts; `epoch` is the log offset that its record will have.
 
         The same incarnation, asking again, keeps its epoch and its state. A new one starts fenced,
-        leaves the in-sync sets and has to catch up, unless its data is intact and it may be the
-        only member that is left; only a broker without peers leads at once, as there is nobody
-        whom it could be behind.
+        leaves the in-sync sets and has to catch up, unless its data is intact: then it stays
+        eligible, and in sync where it may be the only member that is left. Only a broker without
+        peers leads at once, as there is nobody whom it could be behind.
         """
         existing = self._image.brokers.get(request.broker_id)
         self._check_registration(request, existing, now_ms)
@@ -113,11 +114,12 @@ class BrokerControl:
             record.cordoned_log_dirs = list(existing.cordoned_log_dirs) or None
             self._liveness.heard(request.broker_id, record.broker_epoch, now_ms)
             return [record], record.broker_epoch
+        intact = speaks_for(request, existing)
         if all(broker_id == request.broker_id for broker_id in self._image.brokers):
             record.fenced = False
-            changes = self._return(broker_of(record), restarted=True)
+            changes = self._return(broker_of(record), restarted=True, intact=intact)
         else:
-            changes = self._leave(request.broker_id, intact=speaks_for(request, existing))
+            changes = self._leave(request.broker_id, intact=intact, restarted=True)
         records = [record, *changes]
         self._liveness.registered(request.broker_id, record.broker_epoch, now_ms)
         return records, record.broker_epoch
@@ -284,7 +286,7 @@ class BrokerControl:
         """The broker has caught up with the metadata and can serve."""
         return [
             self._change(broker_id, fenced=-1),
-            *self._return(self.registered(broker_id), restarted=False),
+            *self._return(self.registered(broker_id)),
         ]
 
     def begin_shutdown(self, broker_id: int) -> list[MetadataRecord]:
@@ -301,20 +303,25 @@ class BrokerControl:
             in_controlled_shutdown=in_controlled_shutdown,
         )
 
-    def _leave(self, broker_id: int, *, intact: bool = False) -> Iterator[MetadataRecord]:
+    def _leave(
+        self, broker_id: int, *, intact: bool = False, restarted: bool = False
+    ) -> Iterator[MetadataRecord]:
         """The broker leads nothing any more and leaves the in-sync sets.
 
         One that has started again with its data `intact` stays where this controller has heard
-        from no other member: after all nodes died at once the others may never come back.
+        from no other member: after all nodes died at once the others may never come back. One that
+        has `restarted` and may have lost data is not eligible any more.
         """
         changes = PartitionChanges(
-            self._image, self._unclean, leaving=broker_id, newcomers=self._liveness.newcomers()
+            self._image, self._rules, leaving=broker_id, newcomers=self._liveness.newcomers()
         )
+        unclean = broker_id if restarted and not intact else None
         for place in self._index.held_by(broker_id):
-            if broker_id in place.partition.isr:
-                others = [b for b in place.partition.isr if b != broker_id]
+            partition = place.partition
+            if broker_id in partition.isr or (unclean is not None and broker_id in partition.elr):
+                others = [b for b in partition.isr if b != broker_id]
                 stays = intact and not any(map(self._heard_from, others))
-                target = None if stays else Target(isr=others)
+                target = None if stays else Target(isr=others, not_eligible=unclean)
                 record = changes.record(place, changes.usual(place.topic.name), target)
                 if record is not None:
                     yield record
@@ -323,15 +330,18 @@ class BrokerControl:
         broker = self._image.brokers.get(broker_id)
         return broker is not None and self._liveness.heard_from(broker)
 
-    def _return(self, broker: Broker, *, restarted: bool) -> Iterator[MetadataRecord]:
+    def _return(
+        self, broker: Broker, *, restarted: bool = False, intact: bool = True
+    ) -> Iterator[MetadataRecord]:
         """What a broker that comes alive leads; a restarted one leads again what it led, in a new
         epoch.
         """
-        changes = PartitionChanges(self._image, self._unclean, coming=broker)
+        changes = PartitionChanges(self._image, self._rules, coming=broker)
+        target = Target(not_eligible=None if intact else broker.id)
         for key in list(self._index.leaderless):
             place = self._index.at(key)
             if broker.id in place.partition.replicas:
-                record = changes.record(place, changes.usual(place.topic.name))
+                record = changes.record(place, changes.usual(place.topic.name), target)
                 if record is not None:
                     yield record
         if restarted:

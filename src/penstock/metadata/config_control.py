@@ -27,6 +27,7 @@ from penstock.config.table import (
     UpdateMode,
     value_text,
 )
+from penstock.metadata.elr_feature import check_min_isr, cleared
 from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.metadata.names import check_topic_name
 from penstock.metadata.records import ConfigRecord, MetadataRecord
@@ -69,7 +70,7 @@ class ConfigControl:
         self._check_resource(resource_type, name)
         _check_once([key for key, _ in values])
         new = {key: _given(key, value) for key, value in values}
-        return self._decided(resource_type, name, new)
+        return self._decided(resource_type, name, new, set(new))
 
     def change(
         self, resource_type: int, name: str, changes: Sequence[Change]
@@ -80,7 +81,7 @@ class ConfigControl:
         new = dict(self._image.config(resource_type, name))
         for change in changes:
             self._apply(resource_type, new, change)
-        return self._decided(resource_type, name, new)
+        return self._decided(resource_type, name, new, {change.name for change in changes})
 
     def _check_resource(self, resource_type: int, name: str) -> None:
         if resource_type == ResourceType.TOPIC:
@@ -132,16 +133,22 @@ class ConfigControl:
         invariant(resource_type == ResourceType.BROKER, "groups have no lists to inherit")
         return self._settings.text(BROKER_SETTINGS[name]) or ""
 
-    def _decided(self, resource_type: int, name: str, new: dict[str, str]) -> list[MetadataRecord]:
+    def _decided(
+        self, resource_type: int, name: str, new: dict[str, str], named: set[str]
+    ) -> list[MetadataRecord]:
+        """`named` are the settings that the request speaks of, also where they stay the same."""
         old = self._image.config(resource_type, name)
         self._check(resource_type, name, old, new)
-        return [
+        if resource_type == ResourceType.BROKER:
+            check_min_isr(self._image, name, {*named, *old.keys() - new.keys()}, new)
+        records: list[MetadataRecord] = [
             ConfigRecord(
                 resource_type=resource_type, resource_name=name, name=key, value=new.get(key)
             )
             for key in {**old, **new}
             if old.get(key) != new.get(key)
         ]
+        return [*records, *cleared(self._image, records)]
 
     def _check(
         self, resource_type: int, name: str, old: Mapping[str, str], new: Mapping[str, str]

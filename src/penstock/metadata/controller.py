@@ -31,18 +31,19 @@ from penstock.base.clock import Rng
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.steps import Steps
 from penstock.config.layers import BrokerSettings
-from penstock.config.log_config import TOPIC_SETTINGS
 from penstock.metadata.broker_control import BrokerControl
 from penstock.metadata.config_control import Change, ConfigControl
 from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.elr_feature import enabling
 from penstock.metadata.feature_control import update_features
 from penstock.metadata.features import new_cluster_levels
-from penstock.metadata.image import MetadataImage, Partition, ResourceType
+from penstock.metadata.image import MetadataImage, Partition
 from penstock.metadata.liveness import EndedSession, Liveness
 from penstock.metadata.partition_control import PartitionControl
 from penstock.metadata.partition_index import PartitionIndex
 from penstock.metadata.reassignment_control import ReassignmentControl
 from penstock.metadata.records import (
+    ClearElrRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -56,7 +57,8 @@ from penstock.metadata.topic_control import (
     create_partitions,
     delete_topics,
 )
-from penstock.metadata.upkeep import UNCLEAN_SETTING, Upkeep
+from penstock.metadata.topic_rules import TopicRules
+from penstock.metadata.upkeep import Upkeep
 from penstock.wire.messages import alter_configs as alter
 from penstock.wire.messages import incremental_alter_configs as incremental
 from penstock.wire.messages.allocate_producer_ids import (
@@ -121,16 +123,19 @@ class Controller:
         self._rng = rng
         self._voters = voters
         self._index = PartitionIndex(image)
+        self.elr_elections_total = 0
+        """Leaders that this controller has elected from eligible leader replicas."""
         self._liveness = Liveness(
             image, node_id, lambda: settings.config.broker_session_timeout_ms, now_ms
         )
         self._configs = ConfigControl(image, settings, node_id)
+        self._rules = rules = TopicRules(image, settings)
         self._brokers = BrokerControl(
-            image, self._index, self._liveness, self._unclean, cluster_id, node_id
+            image, self._index, self._liveness, rules, cluster_id, node_id
         )
-        self._partitions = PartitionControl(image, self._unclean)
-        self._reassignments = ReassignmentControl(image, self._index, self._unclean)
-        self._upkeep = Upkeep(image, self._index, lambda: settings.config, self._unclean, now_ms)
+        self._partitions = PartitionControl(image, rules)
+        self._reassignments = ReassignmentControl(image, self._index, rules)
+        self._upkeep = Upkeep(image, self._index, lambda: settings.config, rules, now_ms)
 
     def replay(
         self, records: Iterable[MetadataRecord], made: Sequence[Partition] = ()
@@ -147,7 +152,15 @@ class Controller:
                 old = self.image.partition(*key)
                 is_made = made and isinstance(record, PartitionRecord)
                 self.image.apply([record], delta, (next(ready),) if is_made else ())
-                self._index.changed(key, old, self.image.partition(*key))
+                new = self.image.partition(*key)
+                self._index.changed(key, old, new)
+                if old is not None and new is not None and new.leader in old.elr:
+                    self.elr_elections_total += 1
+            elif isinstance(record, ClearElrRecord):
+                eligible = [(key, self.image.partition(*key)) for key in self._index.eligible]
+                self.image.apply([record], delta)
+                for key, old in eligible:
+                    self._index.changed(key, old, self.image.partition(*key))
             elif isinstance(record, RemoveTopicRecord):
                 topic = self.image.topics_by_id[record.topic_id]
                 self.image.apply([record], delta)
@@ -163,10 +176,11 @@ class Controller:
         """The first records of a new cluster; none where the log has them already."""
         if self.image.features:
             return [], None
-        return [
+        levels: list[MetadataRecord] = [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, level in new_cluster_levels().items()
-        ], None
+        ]
+        return [*levels, *enabling(self.image, self._rules)], None
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -243,7 +257,7 @@ class Controller:
         return [record], response
 
     def update_features(self, request: UpdateFeaturesRequest) -> Decision[UpdateFeaturesResponse]:
-        return update_features(self.image, request, self._voters())
+        return update_features(self.image, self._index, self._rules, request, self._voters())
 
     # -- partitions ----------------------------------------------------------------------------
 
@@ -315,17 +329,6 @@ class Controller:
         ]
         response = incremental.IncrementalAlterConfigsResponse(responses=responses)
         return ([] if request.validate_only else records), response
-
-    def _unclean(self, topic: str) -> bool:
-        # The cluster's setting is asked here first: the node's own follows when it is committed.
-        for settings in (
-            self.image.topic_config(topic),
-            self.image.config(ResourceType.BROKER, ""),
-        ):
-            text = settings.get(UNCLEAN_SETTING)
-            if text is not None:
-                return bool(TOPIC_SETTINGS[UNCLEAN_SETTING].parse(text))
-        return self._settings.config.unclean_leader_election_enable
 
 
 class _Outcome(NamedTuple):

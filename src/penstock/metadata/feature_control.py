@@ -7,7 +7,7 @@ known to support anything.
 
 Unlike Kafka, which refuses every downgrade across a change of formats: a safe downgrade is refused
 only while the metadata holds something that the older level cannot say, and an unsafe one forgets
-it.
+it. Eligible leader replicas are given up without losing a partition (`elr_feature.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from enum import IntEnum
 
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.metadata.elr_feature import disabling, enabling
 from penstock.metadata.features import (
     KRAFT_VERSION,
     NOT_SUPPORTED,
@@ -24,12 +25,15 @@ from penstock.metadata.features import (
     levels_of,
 )
 from penstock.metadata.image import MetadataImage
+from penstock.metadata.partition_index import PartitionIndex
 from penstock.metadata.records import (
     CORDONED_LOG_DIRS_FROM,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
     METADATA_VERSION,
     FeatureLevelRecord,
     MetadataRecord,
 )
+from penstock.metadata.topic_rules import TopicRules
 from penstock.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -45,7 +49,11 @@ class UpgradeType(IntEnum):
 
 
 def update_features(
-    image: MetadataImage, request: UpdateFeaturesRequest, voters: Collection[int]
+    image: MetadataImage,
+    index: PartitionIndex,
+    rules: TopicRules,
+    request: UpdateFeaturesRequest,
+    voters: Collection[int],
 ) -> tuple[list[MetadataRecord], UpdateFeaturesResponse]:
     records: list[MetadataRecord] = []
     names = [update.feature for update in request.feature_updates]
@@ -53,7 +61,11 @@ def update_features(
         if len(set(names)) != len(names):
             raise ApiError(ErrorCode.INVALID_REQUEST, "a feature is in the request twice")
         for update in request.feature_updates:
-            records += _updated(image, update, voters)
+            changes = _updated(image, update, voters)
+            if changes and update.feature == ELIGIBLE_LEADER_REPLICAS_VERSION:
+                on = update.max_version_level > 0
+                records += enabling(image, rules) if on else disabling(image, index)
+            records += changes
     except ApiError as e:
         # What has failed is said once, for the request as a whole.
         return [], UpdateFeaturesResponse(error_code=e.code, error_message=e.message)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from penstock.metadata.records import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
     METADATA_VERSION,
     METADATA_VERSION_MAX,
     METADATA_VERSION_MIN,
@@ -48,6 +49,7 @@ SUPPORTED_FEATURES: Final[dict[str, Levels]] = {
     KRAFT_VERSION: Levels(1, 1),
     TRANSACTION_VERSION: Levels(0, 2),
     GROUP_VERSION: Levels(0, 1),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: Levels(0, 1),
 }
 NOT_SUPPORTED: Final = Levels(0, 0)
 

@@ -22,13 +22,16 @@ from penstock.base.ids import Uuid, uuid_text
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.records import (
     CORDONED_LOG_DIRS_FROM,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
     METADATA_VERSION,
     METADATA_VERSION_MIN,
+    NO_LEADER,
     NO_LEADER_CHANGE,
     NO_RECOVERY_STATE_CHANGE,
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -57,7 +60,11 @@ class ResourceType(IntEnum):
 
 
 class Partition(NamedTuple):
-    """One partition's state; `leader` is -1 when there is none."""
+    """One partition's state; `leader` is -1 when there is none.
+
+    `elr` are the eligible leader replicas: outside the ISR, with all that is committed.
+    `last_known_elr` is the leader that a partition without one had last.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -68,6 +75,8 @@ class Partition(NamedTuple):
     adding: tuple[int, ...] = ()
     directories: tuple[Uuid, ...] = ()
     recovery_state: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=True)
@@ -217,6 +226,11 @@ class MetadataImage:
         """The finalised level that says in which versions records are written."""
         return self.features.get(METADATA_VERSION, METADATA_VERSION_MIN)
 
+    @property
+    def keeps_elr(self) -> bool:
+        """Whether partitions have eligible leader replicas."""
+        return self.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+
     def topic_config(self, name: str) -> Mapping[str, str]:
         return self.config(ResourceType.TOPIC, name)
 
@@ -299,6 +313,8 @@ class MetadataImage:
             self._shared(record.adding_replicas),
             self._shared(record.directories),
             record.leader_recovery_state,
+            self._shared(record.eligible_leader_replicas or []),
+            self._shared(record.last_known_elr or []),
         )
 
     def _put_partition(
@@ -326,6 +342,30 @@ class MetadataImage:
             )
         topic.partitions[index] = changed(topic.partitions[index], record)
         delta.changed_partitions.add((topic.id, index))
+
+    def _apply_clear_elr(self, record: ClearElrRecord, delta: MetadataDelta) -> None:
+        """Nobody is eligible any more, apart from the ISR: under another `min.insync.replicas`
+        the leader may have committed more than those had.
+
+        Unlike in Kafka, partitions without a leader keep theirs: nothing can have been committed,
+        and nobody else could lead.
+        """
+        if record.topic_name:
+            invariant(
+                record.topic_name in self.topics,
+                f"metadata speaks of a missing topic {record.topic_name}",
+            )
+            topics = [self.topics[record.topic_name]]
+        else:
+            topics = list(self.topics.values())
+        for topic in topics:
+            for index, partition in enumerate(topic.partitions):
+                if (partition.elr or partition.last_known_elr) and partition.leader != NO_LEADER:
+                    own = self._topic_to_change(topic.id)
+                    own.partitions[index] = partition._replace(
+                        partition_epoch=partition.partition_epoch + 1, elr=(), last_known_elr=()
+                    )
+                    delta.changed_partitions.add((topic.id, index))
 
     def _apply_config(self, record: ConfigRecord, delta: MetadataDelta) -> None:
         key = (record.resource_type, record.resource_name)
@@ -412,6 +452,7 @@ _APPLY: Final[Mapping[type[Any], Callable[[MetadataImage, Any, MetadataDelta], N
     BrokerRegistrationChangeRecord: MetadataImage._apply_registration_change,
     FeatureLevelRecord: MetadataImage._apply_feature_level,
     ProducerIdsRecord: MetadataImage._apply_producer_ids,
+    ClearElrRecord: MetadataImage._apply_clear_elr,
     NoOpRecord: MetadataImage._apply_no_op,
 }
 
@@ -447,6 +488,8 @@ def changed(partition: Partition, record: PartitionChangeRecord) -> Partition:
         partition.recovery_state
         if record.leader_recovery_state == NO_RECOVERY_STATE_CHANGE
         else record.leader_recovery_state,
+        _either(record.eligible_leader_replicas, partition.elr),
+        _either(record.last_known_elr, partition.last_known_elr),
     )
 
 

@@ -4,13 +4,14 @@ ElectLeaders.
 A leader's request names the epochs it believes in. Those that are ahead of the image mean that this
 controller is not the newest one (NOT_CONTROLLER), those behind that the leader is not
 (FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION). A leader that leaves itself out of the set gives its
-leadership up: one of the others is elected. A broker that is fenced, shutting down, or another
-incarnation than the one that fetched cannot join an in-sync set (INELIGIBLE_REPLICA).
+leadership up: one of the others is elected, or an eligible one if it names no other. A broker that
+is fenced, shutting down, or another incarnation than the one that fetched cannot join an in-sync
+set (INELIGIBLE_REPLICA).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 
 from penstock.base.errors import ApiError, ErrorCode
@@ -24,6 +25,7 @@ from penstock.metadata.partition_change import (
 )
 from penstock.metadata.partition_index import PartitionKey, Place
 from penstock.metadata.records import NO_LEADER, NO_LEADER_CHANGE, MetadataRecord
+from penstock.metadata.topic_rules import TopicRules
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -51,9 +53,9 @@ class ElectionType(IntEnum):
 
 
 class PartitionControl:
-    def __init__(self, image: MetadataImage, unclean: Callable[[str], bool]) -> None:
+    def __init__(self, image: MetadataImage, rules: TopicRules) -> None:
         self._image = image
-        self._changes = PartitionChanges(image, unclean)
+        self._changes = PartitionChanges(image, rules)
 
     # -- AlterPartition ------------------------------------------------------------------------
 
@@ -97,8 +99,11 @@ class PartitionControl:
         if code is not ErrorCode.NONE:
             return _refused(data, code)
         place = Place(topic, data.partition_index, partition)
+        members = [state.broker_id for state in isr]
         target = Target(
-            isr=[state.broker_id for state in isr], recovery_state=data.leader_recovery_state
+            isr=members,
+            recovery_state=data.leader_recovery_state,
+            not_eligible=None if broker_id in members else broker_id,
         )
         record = self._changes.record(place, self._changes.usual(topic.name), target)
         if record is not None:
@@ -125,7 +130,7 @@ class PartitionControl:
         if (
             len(set(ids)) != len(ids)
             or not set(ids) <= set(partition.replicas)
-            or not ids
+            or not (ids or self._eligible_leads(partition))
             or state not in (RECOVERED, RECOVERING)
             or (state == RECOVERING and (len(ids) > 1 or partition.recovery_state == RECOVERED))
         ):
@@ -133,6 +138,9 @@ class PartitionControl:
         if not all(self._eligible(state) for state in isr):
             return ErrorCode.INELIGIBLE_REPLICA
         return ErrorCode.NONE
+
+    def _eligible_leads(self, partition: Partition) -> bool:
+        return any(self._changes.may_lead(broker_id, partition) for broker_id in partition.elr)
 
     def _eligible(self, state: BrokerState) -> bool:
         broker = self._image.brokers.get(state.broker_id)

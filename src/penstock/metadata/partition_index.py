@@ -38,6 +38,8 @@ class PartitionIndex:
         self.not_preferred: dict[PartitionKey, None] = {}
         """Partitions whose first replica does not lead."""
         self.reassigning: dict[PartitionKey, None] = {}
+        self.eligible: dict[PartitionKey, None] = {}
+        """Partitions with eligible leader replicas, or with a last known leader."""
         self.preferring: Counter[int] = Counter()
         """How many partitions have a broker as their first replica."""
         self.replicas: Counter[int] = Counter()
@@ -57,6 +59,8 @@ class PartitionIndex:
                     self.leaderless[topic.id, index] = None
             if partition.adding or partition.removing:
                 self.reassigning[topic.id, index] = None
+            if partition.elr or partition.last_known_elr:
+                self.eligible[topic.id, index] = None
         for broker_id, indexes in held.items():
             self._by_broker.setdefault(broker_id, {})[topic.id] = indexes
             self.replicas[broker_id] += len(indexes)
@@ -76,6 +80,7 @@ class PartitionIndex:
         _mark(self.leaderless, key, new is not None and new.leader == NO_LEADER)
         _mark(self.not_preferred, key, new is not None and new.leader != new.replicas[0])
         _mark(self.reassigning, key, new is not None and bool(new.adding or new.removing))
+        _mark(self.eligible, key, new is not None and bool(new.elr or new.last_known_elr))
 
     def _moved(self, key: PartitionKey, before: tuple[int, ...], after: tuple[int, ...]) -> None:
         topic_id, index = key

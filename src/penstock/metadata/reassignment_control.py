@@ -8,7 +8,7 @@ before. Each partition of a request is decided by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.metadata.assignments import check_replicas
@@ -17,6 +17,7 @@ from penstock.metadata.partition_change import Election, PartitionChanges, Targe
 from penstock.metadata.partition_index import PartitionIndex, Place
 from penstock.metadata.records import MetadataRecord, PartitionChangeRecord
 from penstock.metadata.topic_control import PARTITIONS_PER_REQUEST_MAX, too_many_partitions
+from penstock.metadata.topic_rules import TopicRules
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -33,13 +34,11 @@ from penstock.wire.messages.list_partition_reassignments import (
 
 
 class ReassignmentControl:
-    def __init__(
-        self, image: MetadataImage, index: PartitionIndex, unclean: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, image: MetadataImage, index: PartitionIndex, rules: TopicRules) -> None:
         self._image = image
         self._index = index
-        self._unclean = unclean
-        self._changes = PartitionChanges(image, unclean)
+        self._rules = rules
+        self._changes = PartitionChanges(image, rules)
 
     def alter(
         self, request: AlterPartitionReassignmentsRequest
@@ -106,13 +105,16 @@ class ReassignmentControl:
             )
         replicas = [b for b in partition.replicas if b not in partition.adding]
         isr = [b for b in partition.isr if b not in partition.adding]
-        if not replicas or (not isr and not self._unclean(name)):
+        eligible = [b for b in partition.elr if b not in partition.adding]
+        if not replicas or not (isr or eligible or self._rules.unclean(name)):
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"the reassignment of {name}-{place.index} cannot be cancelled: of its earlier "
-                "replicas none is in sync, so that it would lose data",
+                "replicas none is in sync or eligible, so that it would lose data",
             )
-        target = Target(isr=isr or replicas[:1], replicas=replicas, removing=(), adding=())
+        if not (isr or eligible):
+            isr = replicas[:1]
+        target = Target(isr=isr, replicas=replicas, removing=(), adding=())
         return self._changes.record(place, self._changes.usual(name), target)
 
     def list(

@@ -152,6 +152,12 @@ class BrokerRegistrationChangeRecord(Message, api_key=17, versions="0-3", flexib
     cordoned_log_dirs: list[Uuid] | None = array(uuid, "3+", nullable="3+", default=None, tag=3)
 
 
+class ClearElrRecord(Message, api_key=28, versions="0", flexible="0+"):
+    """`min.insync.replicas` has changed for a topic, or for all of them if it names none."""
+
+    topic_name: str = string("0+")
+
+
 class NoOpRecord(Message, api_key=20, versions="0", flexible="0+"):
     pass
 
@@ -167,6 +173,7 @@ MetadataRecord: TypeAlias = (
     | FeatureLevelRecord
     | ProducerIdsRecord
     | BrokerRegistrationChangeRecord
+    | ClearElrRecord
     | NoOpRecord
 )
 
@@ -177,18 +184,21 @@ METADATA_VERSION_MIN: Final = 29
 METADATA_VERSION_MAX: Final = 30
 """Kafka's 4.3-IV0: registrations say which data folders are cordoned."""
 CORDONED_LOG_DIRS_FROM: Final = 30
+ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
+"""The feature at whose level 1 partitions have eligible leader replicas (KIP-966)."""
 
 _WRITTEN_AT_FIRST: Final[dict[type[Message], int]] = {
     RegisterBrokerRecord: 3,
     UnregisterBrokerRecord: 0,
     TopicRecord: 0,
-    PartitionRecord: 1,
+    PartitionRecord: 2,
     ConfigRecord: 0,
-    PartitionChangeRecord: 1,
+    PartitionChangeRecord: 2,
     RemoveTopicRecord: 0,
     FeatureLevelRecord: 0,
     ProducerIdsRecord: 0,
     BrokerRegistrationChangeRecord: 2,
+    ClearElrRecord: 0,
     NoOpRecord: 0,
 }
 _WRITTEN_FROM: Final[dict[int, dict[type[Message], int]]] = {

@@ -70,4 +70,6 @@ def _partition(topic_id: Uuid, index: int, partition: Partition) -> PartitionRec
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
         directories=list(partition.directories),
+        eligible_leader_replicas=list(partition.elr) or None,
+        last_known_elr=list(partition.last_known_elr) or None,
     )

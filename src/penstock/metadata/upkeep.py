@@ -17,11 +17,11 @@ from penstock.metadata.image import MetadataImage
 from penstock.metadata.partition_change import Election, PartitionChanges
 from penstock.metadata.partition_index import PartitionIndex, PartitionKey
 from penstock.metadata.records import ConfigRecord, MetadataRecord
+from penstock.metadata.topic_rules import UNCLEAN_SETTING, TopicRules
 
 ELECTIONS_PER_RUN_MAX: Final = 1_000
 UNCLEAN_CHECK_INTERVAL_MS: Final = 300_000
 """How often leaderless partitions are checked, apart from changes of settings."""
-UNCLEAN_SETTING: Final = "unclean.leader.election.enable"
 
 
 class Upkeep:
@@ -30,13 +30,13 @@ class Upkeep:
         image: MetadataImage,
         index: PartitionIndex,
         config: Callable[[], BrokerConfig],
-        unclean: Callable[[str], bool],
+        rules: TopicRules,
         now_ms: int,
     ) -> None:
         self._index = index
         self._config = config
-        self._unclean = unclean
-        self._changes = PartitionChanges(image, unclean)
+        self._rules = rules
+        self._changes = PartitionChanges(image, rules)
         self._balance_due_ms = now_ms + self._balance_interval_ms()
         self._unclean_due_ms = now_ms
 
@@ -73,7 +73,7 @@ class Upkeep:
     def _elect_unclean(self, records: list[MetadataRecord]) -> None:
         for key in self._index.leaderless:
             place = self._index.at(key)
-            if self._unclean(place.topic.name):
+            if self._rules.unclean(place.topic.name):
                 record = self._changes.record(place, Election.UNCLEAN)
                 if record is not None:
                     records.append(record)

@@ -2,9 +2,9 @@
 
 Another member of the in-sync set has to lead: the controller is asked to take this broker out of
 the set, which elects another leader. Until then a log that only refuses writes can be read. If the
-replica is the only one in sync, no other can lead, and the partition stays as it is until this node
-is restarted. The request is repeated every `RETRY_PAUSE_S` for as long as this node leads according
-to the metadata. Owned by the event loop's thread.
+replica is the only one in sync, an eligible one leads when it is alive; without one the partition
+stays as it is until this node is restarted. The request is repeated every `RETRY_PAUSE_S` for as
+long as this node leads according to the metadata. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Resignations:
             if registration is None or registration.leader != self._node_id:
                 return
             others = [b for b in registration.isr if b != self._node_id]
-            if others:
+            if others or registration.elr:
                 try:
                     await self._call(self._request(partition, registration, others))
                 except PenstockError as e:

@@ -11,6 +11,9 @@ Invariants:
   elected from the ISR has all that is committed.
 * It does not advance while the ISR is smaller than min(`min.insync.replicas`, replicas).
 * One change of the ISR is in progress at a time; an answer to any other is ignored.
+* A smaller ISR counts when the metadata has it, not when the controller's answer does. By then the
+  `min.insync.replicas` by which the controller judged who stays eligible is in force here, too: the
+  watermark never passes a replica that may lead from outside the ISR.
 
 A follower joins when it has reached the high watermark and the start of this leader's epoch, under
 the broker epoch that the metadata knows, unfenced. It leaves when it has not been caught up for
@@ -322,9 +325,12 @@ class Leader:
     def altered(
         self, change: IsrChange, isr: Sequence[int], leader_epoch: int, partition_epoch: int
     ) -> bool:
-        """The controller has taken `change`; whether that is news."""
+        """The controller has taken `change`; whether that is news. A smaller ISR is not: what is
+        needed to use it comes with the metadata.
+        """
         if (
             self.pending is not change
+            or not change.expands
             or leader_epoch != self.leader_epoch
             or partition_epoch < self.partition_epoch
         ):

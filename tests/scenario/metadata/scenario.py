@@ -23,6 +23,7 @@ from penstock.metadata.image import MetadataImage, Partition
 from penstock.metadata.records import (
     METADATA_VERSION,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -247,12 +248,12 @@ class Scenario:
         return [], []
 
     def do_alter_partition(self, name: str, leader: str, new_isr: str, *options: str) -> Any:
-        """TOPIC-INDEX LEADER ISR [leader-epoch=N] [partition-epoch=N] [broker-epoch=N]
+        """TOPIC-INDEX LEADER ISR|none [leader-epoch=N] [partition-epoch=N] [broker-epoch=N]
         [epochs=N,N] [state=N]: epochs are the right ones by default
         """
         named = pairs(options)
         id_, index, partition = self.found(name)
-        broker_ids = [int(b) for b in new_isr.split(",")]
+        broker_ids = [] if new_isr == "none" else [int(b) for b in new_isr.split(",")]
         epochs = [int(e) for e in named["epochs"].split(",")] if "epochs" in named else []
         data = isr.RequestPartitionData(
             partition_index=index,
@@ -325,7 +326,9 @@ class Scenario:
 
     def do_show(self, name: str) -> Any:
         _, _, p = self.found(name)
-        return [], [f"replicas={list(p.replicas)} isr={list(p.isr)} leader={p.leader}"]
+        more = f" elr={list(p.elr)}" if p.elr else ""
+        more += f" last-known={list(p.last_known_elr)}" if p.last_known_elr else ""
+        return [], [f"replicas={list(p.replicas)} isr={list(p.isr)} leader={p.leader}{more}"]
 
     def found(self, name: str) -> tuple[Uuid, int, Partition]:
         topic, _, index = name.rpartition("-")
@@ -455,6 +458,8 @@ class Scenario:
                 return f"unregister-broker {record.broker_id}"
             case FeatureLevelRecord():
                 return f"feature {record.name} {record.feature_level}"
+            case ClearElrRecord():
+                return f"clear-elr {record.topic_name!r}"
             case ProducerIdsRecord():
                 return f"producer-ids next={record.next_producer_id}"
         raise AssertionError(record)
@@ -464,6 +469,9 @@ class Scenario:
         partition = self.image.partition(record.topic_id, record.partition_id)
         assert partition is not None
         changes = "" if record.isr is None else f" isr={record.isr}"
+        elr, known = record.eligible_leader_replicas, record.last_known_elr
+        changes += "" if elr is None else f" elr={elr}"
+        changes += "" if known is None else f" last-known={known}"
         changes += "" if record.leader == LEADER_NOT_CHANGED else f" leader={record.leader}"
         changes += {-1: "", 0: " recovered", 1: " recovering"}[record.leader_recovery_state]
         changes += "" if record.replicas is None else f" replicas={record.replicas}"

@@ -13,6 +13,7 @@ from .schedule import (
     FULL_DISK,
     ISOLATE,
     KILL,
+    LAST_TWO,
     LINK,
     LOSSY,
     ONE_WAY,
@@ -27,6 +28,8 @@ from .schedule import (
 from .wire import pause
 
 SUPERVISOR_S = 1.0
+LEAVE_S = 3.0
+"""Until a node that was killed has left the in-sync sets, and clients have written on."""
 CLOCK_SKEW_MS_MAX = 1_800_000
 """Below `message.timestamp.after.max.ms`, or the node would rightly refuse the clients' records."""
 
@@ -79,6 +82,8 @@ class Faults:
         kind, seconds = episode.kind, episode.lasts_s
         if kind in (KILL, POWER, WIPE, STOP, FSYNC_ERROR):
             await self._down(kind, machines, seconds)
+        elif kind == LAST_TWO:
+            await self._last_two(*machines, seconds)
         elif kind == PAUSE:
             for machine in machines:
                 if machine.up:
@@ -122,6 +127,21 @@ class Faults:
             if not machine.up:
                 machine.start()
 
+    async def _last_two(
+        self, away: Machine, weak: Machine, strong: Machine, seconds: float
+    ) -> None:
+        """`strong` comes back last, and may be the only one that has what was acknowledged."""
+        _crash(away, power=False)
+        await pause(LEAVE_S)
+        _crash(weak, power=True)
+        _crash(strong, power=False)
+        for machine in (away, weak):
+            if not machine.up:
+                machine.start()
+        await pause(seconds)
+        if not strong.up:
+            strong.start()
+
     def _disturb(self, kind: str, victims: list[str]) -> None:
         network, rng = self.world.network, self.rng
         others = [m.name for m in self.world.machines.values() if m.name not in victims]
@@ -147,3 +167,8 @@ class Faults:
                     network.change(victim, peer, **how)
                 if way in (1, 2):
                     network.change(peer, victim, **how)
+
+
+def _crash(machine: Machine, *, power: bool) -> None:
+    if machine.up:
+        machine.crash(power=power)

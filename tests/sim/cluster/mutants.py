@@ -173,6 +173,18 @@ def retention_takes_the_uncommitted() -> None:
     retention._too_old = too_old
 
 
+def always_eligible() -> None:
+    """A replica that may have lost data with the power still counts as having what is committed."""
+    from penstock.metadata.broker_control import BrokerControl
+
+    leave = BrokerControl._leave
+
+    def leave_intact(self: Any, broker_id: int, *, intact: bool = False, **more: Any) -> Any:
+        return leave(self, broker_id, intact=intact)
+
+    BrokerControl._leave = leave_intact  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "no-fsync": no_fsync,
     "forgetful-sequences": forgetful_sequences,
@@ -187,6 +199,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "compaction-drops-the-last": compaction_drops_the_last,
     "retention-takes-too-much": retention_takes_too_much,
     "retention-takes-the-uncommitted": retention_takes_the_uncommitted,
+    "always-eligible": always_eligible,
     **TXN_MUTANTS,
 }
 FOUND_FROM = {

@@ -58,6 +58,8 @@ WATCHED = (
     ("penstock.log.truncation", "truncate_to", "log truncated"),
     ("penstock.log.truncation", "truncate_fully", "log emptied"),
     ("penstock.log.recovery:SegmentRecovery", "run", "segment recovered"),
+    ("penstock.metadata.partition_change", "_led_by_eligible", "eligible replica elected"),
+    ("penstock.metadata.partition_change", "_led_uncleanly", "last leader elected again"),
     ("penstock.controlling.quorum_fetches:QuorumFetches", "_piece", "metadata snapshot sent"),
 )
 """Where, which function or method, and the path."""
@@ -83,6 +85,7 @@ NOT_TRANSACTIONAL = {
 CLUSTER = {
     "answered NOT_LEADER_OR_FOLLOWER",
     "cold read",
+    "eligible replica elected",
     "follower truncated",
     "in-sync replicas changed",
     "log truncated",

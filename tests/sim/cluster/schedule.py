@@ -1,9 +1,10 @@
 """From the seed to a list of faults, made before the run begins.
 
-An episode strikes one node (two, when nothing can be lost by it), lasts, ends, and is followed by a
-pause. What a loss of power may take is bounded by one node at a time: such an episode waits until
-every replica is in sync again (`after_recovery`), and so does the one that follows it. A second
-list, the weather, disturbs the network at the same time.
+An episode strikes one node (two, when nothing can be lost by it; three, when another has what one
+of them loses), lasts, ends, and is followed by a pause. What a loss of power may take is bounded by
+one node at a time: such an episode waits until every replica is in sync again (`after_recovery`),
+and so does the one that follows it. A second list, the weather, disturbs the network at the same
+time.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ KILL, POWER, STOP, PAUSE, WIPE = "kill", "power", "stop", "pause", "wipe"
 ISOLATE, ONE_WAY, LINK, LOSSY, SLOW, RESET = "isolate", "one-way", "link", "lossy", "slow", "reset"
 CLOCK, FULL_DISK, FSYNC_ERROR = "clock", "full-disk", "fsync-error"
 ADMIN = "admin"
+LAST_TWO = "last-two"
+"""One is away, and of the two that are left in sync one loses power and the other is killed."""
 
-LOSES_DATA = frozenset({POWER, WIPE, FSYNC_ERROR})
+LOSES_DATA = frozenset({POWER, WIPE, FSYNC_ERROR, LAST_TWO})
 """Faults after which a node may lack what it had acknowledged."""
 
 SINGLE = {KILL: 4, POWER: 4, STOP: 2, PAUSE: 2, ISOLATE: 2, LOSSY: 2, SLOW: 1, RESET: 2, CLOCK: 1,
           FULL_DISK: 2}  # fmt: skip
 CLUSTER = {KILL: 5, POWER: 4, STOP: 2, PAUSE: 4, WIPE: 1, ISOLATE: 4, ONE_WAY: 4, LINK: 4, LOSSY: 3,
-           SLOW: 3, RESET: 3, CLOCK: 1, FULL_DISK: 2, FSYNC_ERROR: 1, ADMIN: 3}  # fmt: skip
+           SLOW: 3, RESET: 3, CLOCK: 1, FULL_DISK: 2, FSYNC_ERROR: 1, ADMIN: 3,
+           LAST_TWO: 2}  # fmt: skip
 """How often each fault comes, relative to the others."""
 WEATHER = {PAUSE: 1, ISOLATE: 1, ONE_WAY: 2, LINK: 2, LOSSY: 3, SLOW: 2, RESET: 2}
 """Faults that lose nothing and may come on top of any other."""
@@ -70,6 +74,8 @@ def schedule(rng: random.Random, nodes: list[int], episodes: int) -> list[Episod
         loses = kind in LOSES_DATA
         if len(nodes) > 2 and kind in (KILL, PAUSE, ISOLATE) and rng.random() < 0.15 and not weak:
             victims.append(rng.choice([n for n in nodes if n not in victims]))
+        elif kind == LAST_TWO:
+            victims = rng.sample(nodes, 3)
         plan.append(
             Episode(
                 kind,

@@ -14,7 +14,13 @@ from penstock.metadata.controller import Controller, Decision
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.features import SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage, Partition, ResourceType
-from penstock.metadata.records import MetadataRecord, decode_record, encode_record
+from penstock.metadata.records import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    METADATA_VERSION,
+    MetadataRecord,
+    decode_record,
+    encode_record,
+)
 from penstock.wire.messages import alter_partition as isr
 from penstock.wire.messages import alter_partition_reassignments as reassign
 from penstock.wire.messages import broker_registration as registration
@@ -35,6 +41,7 @@ Watch: TypeAlias = Callable[[dict[tuple[Uuid, int], Partition], list[MetadataRec
 """Called after each decision with the partitions before it, its records and its kind."""
 BROKERS = 4
 UNCLEAN = "unclean.leader.election.enable"
+MIN_ISR = "min.insync.replicas"
 
 
 class CountingRng:
@@ -107,7 +114,7 @@ class Rig:
 
     # -- commands ------------------------------------------------------------------------------
 
-    def register(self, broker: int, disk: int = 0) -> Any:
+    def register(self, broker: int, disk: int = 0, *, intact: bool = False) -> Any:
         request = registration.BrokerRegistrationRequest(
             broker_id=broker,
             cluster_id="c",
@@ -120,6 +127,7 @@ class Rig:
             ],
             rack=f"rack{broker % 2}",
             log_dirs=[directory(broker, disk)],
+            previous_broker_epoch=self.epoch(broker) if intact else -1,
         )
         return self.take(self.controller.register_broker(request, len(self.log), self.now_ms))
 
@@ -138,9 +146,17 @@ class Rig:
         return self.take(self.controller.broker_unreachable(broker, epoch, self.now_ms))
 
     def restart(self, broker: int, disk: int) -> None:
-        """Killed, noticed, and back, with its disk or another one."""
+        """Killed, noticed, and back after a loss of power, with its disk or another one."""
         self.unreachable(broker)
         self.register(broker, disk)
+        self.heartbeat(broker)
+
+    def restart_intact(self, broker: int) -> None:
+        """Killed, noticed, and back with its data."""
+        known = self.image.brokers.get(broker)
+        self.unreachable(broker)
+        disk = 0 if known is None else int(known.log_dirs == (directory(broker, 1),))
+        self.register(broker, disk, intact=True)
         self.heartbeat(broker)
 
     def unregister(self, broker: int) -> Any:
@@ -222,11 +238,11 @@ class Rig:
         self.reassign(name, index, replicas)
         self.alter_isr(name, index, mask=255)
 
-    def feature(self, level: int) -> Any:
+    def feature(self, level: int, name: str = METADATA_VERSION) -> Any:
         update = features.FeatureUpdateKey(
-            feature="metadata.version",
+            feature=name,
             max_version_level=level,
-            upgrade_type=1 if level > self.image.metadata_version else 3,
+            upgrade_type=1 if level > self.image.features.get(name, 0) else 3,
         )
         request = features.UpdateFeaturesRequest(feature_updates=[update])
         return self.take(self.controller.update_features(request))
@@ -254,6 +270,7 @@ commands = st.lists(
     st.one_of(
         command("register", brokers, st.integers(0, 1)),
         command("restart", brokers, st.integers(0, 1)),
+        command("restart_intact", brokers),
         command("heartbeat", brokers),
         command("heartbeat", brokers),
         command("shut_down", brokers),
@@ -266,6 +283,8 @@ commands = st.lists(
         command("delete", names),
         command("grow", names, st.integers(1, 6)),
         command("unclean", names, st.booleans()),
+        command("min_isr", st.none() | names, st.integers(1, 3)),
+        command("elr", st.integers(0, 1)),
         command("alter_isr", names, st.integers(0, 3), st.integers(0, 15)),
         command("alter_isr", names, st.integers(0, 3), st.integers(0, 15)),
         command("elect", st.integers(0, 1)),
@@ -289,6 +308,12 @@ def run(rig: Rig, command: tuple[Any, ...]) -> None:
         case ("unclean", name, allowed):
             value = str(allowed).lower()
             rig.configure(ResourceType.TOPIC, name, UNCLEAN, value)
+        case ("min_isr", None, replicas):
+            rig.configure(ResourceType.BROKER, "", MIN_ISR, str(replicas))
+        case ("min_isr", name, replicas):
+            rig.configure(ResourceType.TOPIC, name, MIN_ISR, str(replicas))
+        case ("elr", level):
+            rig.feature(level, ELIGIBLE_LEADER_REPLICAS_VERSION)
         case ("take_over",):
             rig.take_over()
         case (name, *arguments):
@@ -301,6 +326,7 @@ def started() -> Rig:
     for broker in range(1, BROKERS + 1):
         rig.register(broker)
         rig.heartbeat(broker)
+    rig.configure(ResourceType.BROKER, "", MIN_ISR, "2")
     rig.create("a", 3, 3)
     rig.create("b", 4, 1)
     return rig

@@ -13,6 +13,7 @@ from penstock.metadata.image import MetadataImage, Partition
 from penstock.metadata.partition_change import directory_of
 from penstock.metadata.partition_index import PartitionIndex
 from penstock.metadata.records import (
+    ClearElrRecord,
     MetadataRecord,
     PartitionChangeRecord,
     decode_record,
@@ -50,7 +51,7 @@ def assert_sound(rig: Rig) -> None:
     assert image.partition_count == sum(len(t.partitions) for t in image.topics.values())
     assert set(image.topics) == {t.name for t in image.topics_by_id.values()}
     for partition in rig.partitions().values():
-        assert partition.isr
+        assert_eligible_sound(rig, partition)
         assert len(set(partition.isr)) == len(partition.isr)
         assert set(partition.isr) <= set(partition.replicas)
         assert len(set(partition.replicas)) == len(partition.replicas)
@@ -64,6 +65,22 @@ def assert_sound(rig: Rig) -> None:
             assert directory_of(partition, leader.id) in (*leader.log_dirs, bytes(16))
 
 
+def assert_eligible_sound(rig: Rig, partition: Partition) -> None:
+    if not rig.image.keeps_elr:
+        assert partition.isr
+        assert not partition.elr
+        assert not partition.last_known_elr
+        return
+    assert len(set(partition.elr)) == len(partition.elr)
+    assert set(partition.elr) <= set(partition.replicas) - set(partition.isr)
+    assert len(partition.last_known_elr) <= 1
+    if partition.leader >= 0:
+        assert partition.isr
+        assert not partition.last_known_elr
+    elif not (partition.isr or partition.elr):
+        assert partition.last_known_elr, "a partition that nobody but an operator can revive"
+
+
 def assert_changes_allowed(
     rig: Rig,
     before: dict[tuple[bytes, int], Partition],
@@ -72,12 +89,14 @@ def assert_changes_allowed(
 ) -> None:
     changes = [r for r in records if isinstance(r, PartitionChangeRecord)]
     keys = [(r.topic_id, r.partition_id) for r in changes]
+    cleared = any(isinstance(r, ClearElrRecord) for r in records)
     assert len(set(keys)) == len(keys), "one decision changes a partition once"
     for key, partition in rig.partitions().items():
         old = before.get(key)
         if old is None:
             continue
-        assert partition.partition_epoch == old.partition_epoch + (key in keys)
+        lost_elr = cleared and partition.elr != old.elr
+        assert partition.partition_epoch == old.partition_epoch + (key in keys or lost_elr)
         assert partition.leader_epoch - old.leader_epoch in (0, 1)
         if partition.leader != old.leader or not set(old.replicas) <= set(partition.replicas):
             assert partition.leader_epoch == old.leader_epoch + 1
@@ -91,7 +110,10 @@ def assert_may_lead(
     """A new leader was in sync and has its data, or comes by an election that may be unclean."""
     leader = rig.image.brokers[partition.leader]
     has_data = directory_of(old, leader.id) in (*leader.log_dirs, bytes(16))
-    if leader.id in old.isr and has_data:
+    if leader.id in (*old.isr, *old.elr) and has_data:
+        return
+    if rig.image.keeps_elr and old.last_known_elr == (leader.id,) and has_data:
+        assert partition.recovery_state == 1
         return
     if kind == "alter_isr":
         return  # The earlier leader says that it is in sync.
@@ -106,7 +128,7 @@ def assert_may_lead(
 def assert_index_is_right(rig: Rig) -> None:
     kept = rig.controller._index
     fresh = PartitionIndex(rig.image)
-    for name in ("leaderless", "not_preferred", "reassigning"):
+    for name in ("leaderless", "not_preferred", "reassigning", "eligible"):
         assert set(getattr(kept, name)) == set(getattr(fresh, name))
     for name in ("preferring", "replicas", "leading"):
         assert +getattr(kept, name) == +getattr(fresh, name)

@@ -10,6 +10,7 @@ from penstock.metadata.records import (
     BrokerEndpoint,
     BrokerFeature,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     FeatureLevelRecord,
     NoOpRecord,
@@ -49,7 +50,18 @@ GOLDEN = [
     (NoOpRecord(), "01140000"),
     (
         PartitionChangeRecord(partition_id=3, topic_id=ID, leader=1),
-        f"01050100000003{ID.hex()}01010400000001",
+        f"01050200000003{ID.hex()}01010400000001",
+    ),
+    (
+        PartitionChangeRecord(
+            partition_id=3,
+            topic_id=ID,
+            leader=-1,
+            isr=[],
+            eligible_leader_replicas=[1, 2],
+            last_known_elr=[1],
+        ),
+        f"01050200000003{ID.hex()}040001010104ffffffff060903000000010000000207050200000001",
     ),
     (
         PartitionChangeRecord(
@@ -60,7 +72,7 @@ GOLDEN = [
             leader_recovery_state=1,
             directories=[ID],
         ),
-        f"01050100000003{ID.hex()}0400090300000001000000020104ffffffff050101081102{ID.hex()}",
+        f"01050200000003{ID.hex()}0400090300000001000000020104ffffffff050101081102{ID.hex()}",
     ),
     (
         PartitionRecord(
@@ -74,9 +86,27 @@ GOLDEN = [
             directories=[ID, ID],
             leader_recovery_state=1,
         ),
-        f"01030100000001{ID.hex()}03000000010000000202000000010101000000010000000500000006"
+        f"01030200000001{ID.hex()}03000000010000000202000000010101000000010000000500000006"
         f"03{ID.hex()}{ID.hex()}01000101",
     ),
+    (
+        PartitionRecord(
+            partition_id=1,
+            topic_id=ID,
+            replicas=[1, 2],
+            isr=[1],
+            leader=1,
+            leader_epoch=5,
+            partition_epoch=6,
+            directories=[ID, ID],
+            eligible_leader_replicas=[2],
+            last_known_elr=[1],
+        ),
+        f"01030200000001{ID.hex()}03000000010000000202000000010101000000010000000500000006"
+        f"03{ID.hex()}{ID.hex()}020105020000000202050200000001",
+    ),
+    (ClearElrRecord(), "011c000100"),
+    (ClearElrRecord(topic_name="t"), "011c00027400"),
     (
         RegisterBrokerRecord(
             broker_id=1,
@@ -180,6 +210,8 @@ def test_a_level_writes_no_version_that_an_older_release_cannot_read() -> None:
         removing_replicas=node_lists,
         adding_replicas=node_lists,
         leader_recovery_state=st.integers(-1, 1),
+        eligible_leader_replicas=node_lists,
+        last_known_elr=node_lists,
     )
 )
 def test_changes_read_back(record: PartitionChangeRecord) -> None:

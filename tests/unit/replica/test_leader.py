@@ -172,7 +172,9 @@ def test_a_member_that_lags_has_to_leave(cluster: Cluster) -> None:
     assert change.members == (1, 2)
     assert leader.maximal_isr == (1, 2, 3)  # until the controller says so
     assert leader.shrink(later + 2 * LAG_MS) is None
-    assert leader.altered(change, [1, 2], 4, 8)
+    assert not leader.altered(change, [1, 2], 4, 8)
+    assert isr(leader) == ((1, 2, 3), (1, 2, 3))  # until the metadata says so, with what it needs
+    leader.follow(Registration((1, 2, 3), (1, 2), ME, 4, 8))
     assert isr(leader) == ((1, 2), (1, 2))
     assert pending(leader) is None
 
