@@ -95,7 +95,8 @@ class Compaction:
             self._metrics.duration.observe_ns(monotonic_ns() - started_ns)
         except CleanAborted:
             return True
-        except StorageError as e:
+        except (StorageError, OSError) as e:
+            # A checkpoint that cannot be written costs no more than cleaning again.
             if tp.topic not in self._broker.metadata.topics:
                 return True  # deleted meanwhile, its files with it
             self._metrics.failures.value += 1
