@@ -34,8 +34,8 @@ from penstock.metadata.records import (
     TopicRecord,
 )
 from penstock.net.server import Server
+from penstock.node.listening import net_limits
 from penstock.node.metrics import NodeMetrics
-from penstock.node.node import net_limits
 from penstock.partitions.alter_partition_manager import AlterPartitionManager
 from penstock.partitions.partition import Partition
 from penstock.peers.peers import Peers
@@ -111,7 +111,7 @@ class Actor:
         self.broker.cluster._controller = stage  # type: ignore[assignment]
         dispatcher = Dispatcher(self.broker.services)
         dispatcher.serves = EVERYTHING
-        limits = net_limits(config, DESCRIPTORS)
+        limits = net_limits(config)
         self.server = Server(LISTENER, limits, dispatcher, metrics.requests.answered)
         self.host, self.port = self.server.bind("127.0.0.1", 0)
         self.hears = True
