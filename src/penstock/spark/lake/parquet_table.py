@@ -108,7 +108,7 @@ class ParquetTable(Table):
     def _numbers(self) -> list[int]:
         try:
             names = os.listdir(self._log)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(int(name[:-5]) for name in names if name.endswith(".json"))
 

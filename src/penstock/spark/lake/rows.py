@@ -66,7 +66,10 @@ class Times:
 
     @classmethod
     def parse(cls, since: str | None, until: str | None) -> Times:
-        found = cls(_time("since", since), _time("until", until))
+        found = cls(
+            None if since is None else parse_time("since", since),
+            None if until is None else parse_time("until", until),
+        )
         if found.since and found.until and found.since >= found.until:
             raise OptionError(f"since ({since}) must be before until ({until})")
         return found
@@ -86,9 +89,8 @@ class Times:
         return frame
 
 
-def _time(name: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
+def parse_time(name: str, text: str) -> datetime:
+    """The time that a setting says, in UTC unless it says otherwise."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

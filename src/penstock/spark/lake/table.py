@@ -11,6 +11,7 @@ Limits: one folder holds one table.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,6 +115,20 @@ class Table(ABC):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @property
+    def place(self) -> str:
+        """Where the table is, for messages."""
+        return str(self.folder)
+
+    def check_writable(self) -> None:
+        """Refuses a place where no table can be written, before anything is."""
+        there = next(p for p in (self.folder, *self.folder.parents) if p.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            raise OptionError(
+                f"the table cannot be written to {self.folder}: {there} is no folder that this user"
+                " may write to"
+            )
 
     @abstractmethod
     def exists(self) -> bool:
