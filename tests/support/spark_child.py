@@ -18,7 +18,7 @@ from penstock.spark.pipeline.settings import arguments
 from penstock.spark.pipeline.signature import FUNCTION, signature_of
 from penstock.spark.pipeline.state import Folder
 
-from .spark_flows import RUN_S_MAX, stop_all
+from .spark_flows import RUN_S_MAX, stop_all, to_end
 from .waiting import eventually
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ class SharedChild:
 
     def wait(self, on_tick: Callable[[], None]) -> Ending:
         spark, file = self.spark, Path(self._job.file)
-        spark.streams.resetTerminated()
         self._on_event("started", {"version": spark.version})
         values = arguments(signature_of(file), self._job.settings)
-        code = getattr(_load(file), FUNCTION)(spark, **values)
-        if values.get("once") or not spark.streams.active:
-            eventually(lambda: not spark.streams.active, RUN_S_MAX)
-            if values.get("once"):
-                spark.streams.awaitAnyTermination(1)  # which raises what a query failed with
+        pipeline = getattr(_load(file), FUNCTION)
+        if values.get("once"):
+            to_end(spark, lambda: pipeline(spark, **values))
+            return Ending(0)
+        code = pipeline(spark, **values)
+        if not spark.streams.active:
             return Ending(code or 0)
         for query in spark.streams.active:
             query.processAllAvailable()

@@ -48,7 +48,7 @@ def check_not_ahead(
         topic, partition = lost
         raise SparkError(
             f"the checkpoint {checkpoint} has archived topic {topic} partition {partition} up to"
-            f" offset {done.offsets[lost]}, but the table in {table.place} ends at offset"
+            f" offset {done.offsets[lost]}, but the table in {table.folder} ends at offset"
             f" {ends[lost].end}: it was moved away, removed or replaced by an older one. Bring the"
             " table back; or give another checkpoint, or remove this one: a new one goes on where"
             " the table ends"

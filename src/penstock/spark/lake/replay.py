@@ -25,6 +25,7 @@ from pyspark.sql import functions as sf
 
 from penstock.spark.errors import OptionError
 from penstock.spark.lake.origin import headers_with_origin
+from penstock.spark.lake.rows import ORDER
 from penstock.spark.lake.table import Span
 from penstock.spark.offsets import Partition
 from penstock.spark.sink import sink_options
@@ -33,7 +34,6 @@ from penstock.spark.writer import connect
 
 TASKS_MAX: Final = 64
 """Tasks that write at the same time, and so transactions that are open at the same time."""
-ORDER: Final = ("topic", "partition", "offset")
 
 
 def listed(text: str | None) -> list[str]:

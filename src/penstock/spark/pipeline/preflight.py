@@ -28,7 +28,7 @@ from penstock.spark.client_settings import checked, spark_client
 from penstock.spark.errors import OptionError
 from penstock.spark.pipeline.errors import PipelineError
 from penstock.spark.pipeline.roles import Role
-from penstock.spark.pipeline.settings import KAFKA, address_of
+from penstock.spark.pipeline.settings import CATALOG, KAFKA, address_of
 from penstock.spark.pipeline.signature import Setting, Signature, Value
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
@@ -134,10 +134,11 @@ class Preflight:
         from penstock.spark.lake.table import open_table
 
         found = []
+        catalog = self.values.get(CATALOG)
         for setting, text in tables:
             is_source = setting.role is Role.SOURCE_TABLE
             wanted = None if is_source else str(self._value("table_format"))
-            table = open_table(text, wanted)
+            table = open_table(text, wanted, None if catalog is None else str(catalog))
             if is_source:
                 found.append(table)
             else:

@@ -14,6 +14,7 @@ class Role(Enum):
     TARGET_TOPIC = "a topic that is written to"
     SOURCE_TABLE = "a table that the pipeline archive has written"
     TARGET_TABLE = "a table that the pipeline archive writes"
+    CATALOG = "where tables are named, instead of by a folder"
     SOURCE_FOLDER = "a folder of files that Spark reads"
     TARGET_FOLDER = "a folder of files that Spark writes"
     FORMAT = "a format of keys or values; its schema is the setting *_schema for *_format"

@@ -13,11 +13,13 @@ import os
 from collections.abc import Mapping
 
 from penstock.spark.pipeline.errors import PipelineError
+from penstock.spark.pipeline.roles import Role
 from penstock.spark.pipeline.signature import Kind, Setting, Signature, Value
 
 KAFKA = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
 CHECKPOINT = "checkpoint"
+CATALOG = "catalog"
 DESTINATIONS = ("to", "table")
 DIGEST_LENGTH = 12
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -85,9 +87,9 @@ def _places(signature: Signature, given: Mapping[str, str]) -> dict[str, str]:
         text = given.get(setting.name, given.get(setting.option))
         if text is None or setting.role is None:
             continue
-        if setting.role.is_place:
+        if setting.role.is_place and CATALOG not in given:
             found[setting.name] = address_of(text)
-        elif setting.role.is_topic:
+        elif setting.role.is_topic or setting.role.is_place or setting.role is Role.CATALOG:
             found[setting.name] = text
     return found
 

@@ -126,7 +126,13 @@ def _setting(path: Path, parameter: ast.arg, default: ast.expr | None) -> Settin
                 f" `{ast.unparse(default)}`: write it as a literal"
             ) from None
     text = next((p.value for p in more if _is_text(p)), "")
-    role = next((Role[p.attr] for p in more if isinstance(p, ast.Attribute)), None)
+    names = [p.attr for p in more if isinstance(p, ast.Attribute) and _last_name(p.value) == "Role"]
+    if unknown := [name for name in names if name not in Role.__members__]:
+        raise PipelineError(
+            f"{path}:{parameter.lineno}: setting {parameter.arg} has the role {unknown[0]}: there"
+            f" are {', '.join(Role.__members__)}"
+        )
+    role = Role[names[0]] if names else None
     return Setting(
         parameter.arg, kind, may_be_none, default is None, value, str(text), role, choices
     )

@@ -31,9 +31,14 @@ def pipeline(
     spark: SparkSession,
     *,
     topic: Annotated[list[str], "topics to archive, separated by commas", Role.SOURCE_TOPIC],
-    to: Annotated[str, "folder of the table", Role.TARGET_TABLE],
+    to: Annotated[str, "folder of the table, or s3://, gs://, abfs://", Role.TARGET_TABLE],
     checkpoint: Annotated[str, "folder of the query's progress"],
     table_format: Annotated[Literal["parquet", "delta", "iceberg"], "of the table"] = "parquet",
+    catalog: Annotated[
+        str | None,
+        "Iceberg catalog: address or name; tables are then NAMESPACE.TABLE",
+        Role.CATALOG,
+    ] = None,
     value_format: Annotated[
         str | None, "decode values too: string, json, avro", Role.FORMAT
     ] = None,
@@ -47,7 +52,7 @@ def pipeline(
     file_mb: Annotated[int, "size of a compacted file in MiB"] = 128,
     **kafka: str,
 ) -> None:
-    table = open_table(to, table_format)
+    table = open_table(to, table_format, catalog)
     check_not_ahead(spark, table, checkpoint, kafka)
     clear_leftovers(table)
     policy = Policy(compact_after_s, compact_files, file_mb * 2**20)

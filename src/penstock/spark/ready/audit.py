@@ -31,6 +31,11 @@ def pipeline(
     archive: Annotated[
         str | None, "folder of the table to compare it with", Role.SOURCE_TABLE
     ] = None,
+    catalog: Annotated[
+        str | None,
+        "Iceberg catalog: address or name; tables are then NAMESPACE.TABLE",
+        Role.CATALOG,
+    ] = None,
     copy: Annotated[str | None, "topic to compare it with", Role.SOURCE_TOPIC] = None,
     since: Annotated[str | None, "first record time, as 2026-11-16T05:00", Role.TIME] = None,
     until: Annotated[str | None, "record time to stop before", Role.TIME] = None,
@@ -42,7 +47,7 @@ def pipeline(
 ) -> int:
     times = Times.parse(since, until)
     if archive is not None:
-        comparison, notes = topic_and_archive(spark, topic, archive, times, kafka)
+        comparison, notes = topic_and_archive(spark, topic, archive, times, kafka, catalog)
     else:
         comparison, notes = two_topics(
             spark, topic, copy or "", times, kafka, by_partition=by_partition, by_hour=by_hour

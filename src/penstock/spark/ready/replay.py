@@ -31,6 +31,11 @@ def pipeline(
         str, "first record time, as 2026-11-16T05:00; UTC unless it says otherwise", Role.TIME
     ],
     until: Annotated[str, "record time to stop before; it should be over and archived", Role.TIME],
+    catalog: Annotated[
+        str | None,
+        "Iceberg catalog: address or name; tables are then NAMESPACE.TABLE",
+        Role.CATALOG,
+    ] = None,
     topic: Annotated[str | None, "topics of the archive, separated by commas; else all"] = None,
     partitions: Annotated[str | None, "source partitions, separated by commas; else all"] = None,
     keys: Annotated[str | None, "keys as text, separated by commas; else all"] = None,
@@ -40,7 +45,7 @@ def pipeline(
     again: Annotated[str, "a word that tells this replay from the same one before"] = "",
     **kafka: str,
 ) -> None:
-    table = open_table(archive)
+    table = open_table(archive, catalog=catalog)
     rows = read(spark, table, table.load(), Times.parse(since, until))
     rows = chosen(rows, listed(topic), listed(partitions), listed(keys))
     asked = [str(table.folder), since, until, topic, partitions, keys, again]

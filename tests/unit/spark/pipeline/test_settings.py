@@ -81,6 +81,10 @@ def test_a_plain_script_takes_no_settings(tmp_path: Path) -> None:
             "x = 1\ndef pipeline(spark, *, a: int = x): ...",
             "pipeline.py:2: the default of a is `x`",
         ),
+        (
+            'def pipeline(spark, *, a: Annotated[str, "x", Role.TOPIC]): ...',
+            "pipeline.py:1: setting a has the role TOPIC: there are SOURCE_TOPIC",
+        ),
         ("def pipeline(spark, topic): ...", "pipeline.py:1: pipeline takes the SparkSession and"),
         ("def pipeline(spark:\n", "pipeline.py:1: '(' was never closed: correct the file"),
     ],
