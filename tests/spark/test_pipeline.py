@@ -49,8 +49,7 @@ def test_a_new_project_is_run_killed_restarted_and_stopped(
     say(node, source, range(50))
     names = ("--set", f"topic={source}", "--set", f"to={target}")
     with pipelines.start("run", "counting", *names, *SPARK) as run:
-        assert run.wait_for("working")["tasks"] > 0, "life before the first batch is over"
-        assert not run.of("progress")
+        assert run.wait_for("starting")["master"] == "local[2]", "life before Spark is there"
         progress = run.wait_for("progress")
         assert (progress["pipeline"], progress["query"]) == ("counting", "words")
         assert progress["lag_rows"] == 0
