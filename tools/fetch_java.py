@@ -1,5 +1,5 @@
-"""Fetches jars with Maven into `build`, for the tests that need Java: Apache Kafka and Spark's own
-Kafka connector.
+"""Fetches jars with Maven into `build`, for the tests that need Java: Apache Kafka, Spark's own
+Kafka connector, and Iceberg's REST catalog.
 
 Run `python tools/fetch_java.py`. It says what it does. When Java or Maven is missing and this is a
 Debian-like machine on which we are root, it installs them; otherwise it says why the Java tests
@@ -47,6 +47,11 @@ WANTED = (
         "Spark's Kafka connector",
         ROOT / "tests" / "spark" / "java" / "pom.xml",
         ROOT / "build" / "spark-kafka-libs",
+    ),
+    Jars(
+        "Iceberg's REST catalog",
+        ROOT / "tests" / "spark" / "catalog" / "pom.xml",
+        ROOT / "build" / "iceberg-catalog-libs",
     ),
 )
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.spark.errors import OptionError
 from penstock.spark.ready import aggregate
 from support.helpers import TopicMaker
 from support.process import BrokerProcess
@@ -162,8 +161,3 @@ def test_final_rows_of_windows_that_overlap(
     assert Counter((row["start"], row["key"], row["count"]) for row in rows) == Counter(
         (shown(begin + timedelta(seconds=s)), "k", count) for s, count in wanted.items()
     )
-
-
-def test_it_has_to_write_somewhere(spark: SparkSession) -> None:
-    with pytest.raises(OptionError, match="give the setting to, or table"):
-        aggregate.pipeline(spark, topic="t", checkpoint="unused")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from penstock.spark.errors import SparkError
+from penstock.spark.lake.progress import last_done
 from penstock.spark.lake.table import FORMATS
 from support.helpers import TopicMaker, produce_all, producer
 from support.lake import seen_by_others
@@ -62,6 +64,46 @@ def test_several_topics_and_a_lost_checkpoint(archive: Archive, topic: TopicMake
         [(archive.topic, p, n) for p in range(2) for n in range(5)]
         + [(other, p, n) for p in range(2) for n in range(2)]
     )
+
+
+def test_a_checkpoint_without_its_table_is_refused(archive: Archive) -> None:
+    fill_mixed(archive.node, archive.topic, 6)
+    archive.run()
+    moved = archive.folder.rename(archive.folder.with_name("moved"))
+    for first in (6, 8):
+        with pytest.raises(SparkError) as refused:
+            archive.run()
+        fill_mixed(archive.node, archive.topic, 2, first=first)
+    said = str(refused.value)
+    assert f"the checkpoint {archive.checkpoint} has archived topic {archive.topic} part" in said
+    assert f"the table in {archive.folder} ends at offset 0: it was moved away" in said
+    archive.checkpoint = archive.checkpoint.with_name("another")
+    archive.run()
+    wanted = records_of_topic(archive.node, archive.topic)
+    assert archive.records() == wanted
+    assert len(wanted) == 10
+    archive.checkpoint, archive.folder = archive.checkpoint.with_name("checkpoint"), moved
+    archive.run()
+    assert archive.records() == wanted, "with its table it goes on"
+
+
+def test_a_checkpoint_behind_what_was_aborted_is_not_ahead(archive: Archive) -> None:
+    fill_mixed(archive.node, archive.topic, 2)
+    archive.run()
+    client = producer(archive.node, transactional_id=f"aborts-{archive.topic}")
+    client.init_transactions()
+    for _ in range(2):
+        client.begin_transaction()
+        client.produce(archive.topic, b"never", partition=0)
+        client.flush()
+        client.abort_transaction()
+        archive.run()
+    done = last_done(archive.spark, str(archive.checkpoint))
+    assert done is not None
+    assert done.offsets[archive.topic, 0] > 1, "it has passed what was aborted"
+    fill_mixed(archive.node, archive.topic, 2, first=2)
+    archive.run()
+    assert archive.records() == records_of_topic(archive.node, archive.topic)
 
 
 def test_values_are_decoded_beside_what_they_were(archive: Archive) -> None:

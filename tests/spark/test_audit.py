@@ -152,8 +152,6 @@ def test_a_copy_that_differs(node: BrokerProcess, topic: TopicMaker, run: Run) -
 
 
 def test_settings_that_make_no_sense(archive: Archive, run: Run) -> None:
-    with pytest.raises(OptionError, match="an archive or a copy"):
-        run(archive.topic)
     with pytest.raises(OptionError, match="there is no table in"):
         run(archive.topic, archive=str(archive.folder))
     fill_mixed(archive.node, archive.topic, 2)

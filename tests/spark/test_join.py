@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.spark.errors import OptionError
 from penstock.spark.ready import join
 from support.helpers import TopicMaker
 from support.process import BrokerProcess
@@ -115,8 +114,3 @@ def test_a_table_and_one_that_is_read_anew(
     finally:
         stop_all(spark)
     assert objects(node, live) == [{"id": 15}, {"id": 15, "name": "new"}]
-
-
-def test_one_thing_to_join_with(spark: SparkSession) -> None:
-    with pytest.raises(OptionError, match="takes the setting other or table"):
-        join.pipeline(spark, topic="t", to="u", on="true", checkpoint="unused")

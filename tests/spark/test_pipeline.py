@@ -49,6 +49,7 @@ def test_a_new_project_is_run_killed_restarted_and_stopped(
     say(node, source, range(50))
     names = ("--set", f"topic={source}", "--set", f"to={target}")
     with pipelines.start("run", "counting", *names, *SPARK) as run:
+        assert run.wait_for("starting")["master"] == "local[2]", "life before Spark is there"
         progress = run.wait_for("progress")
         assert (progress["pipeline"], progress["query"]) == ("counting", "words")
         assert progress["lag_rows"] == 0
@@ -117,15 +118,14 @@ def test_batch_work_prints_and_has_its_own_exit_code(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_cannot_work_is_not_tried_again(pipelines: Pipelines, topic: TopicMaker) -> None:
-    target = topic()
-    assert pipelines.command("new", "counting").returncode == 0
-    names = ("--set", "topic=no-such-topic", "--set", f"to={target}")
-    with pipelines.start("run", "counting", *names, *SPARK) as run:
+def test_what_cannot_work_is_not_tried_again(pipelines: Pipelines) -> None:
+    (pipelines.folder / "counting.py").write_text(BATCH)
+    names = ("--set", "topic=no-such-topic")
+    with pipelines.start("run", "counting.py", *names, *SPARK) as run:
         assert run.wait() == 1
         last = run.events[-1]
     assert last["event"] == "failed"
-    assert last["error"].startswith("topic no-such-topic (subscribe no-such-topic) does not exist")
+    assert "topic no-such-topic (subscribe no-such-topic) does not exist" in last["error"]
     assert "Traceback" in Path(last["log"]).read_text()
     status = pipelines.json("status", "counting")
     assert (status["status"], status["exit_code"]) == ("failed", 1)

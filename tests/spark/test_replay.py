@@ -27,6 +27,7 @@ COUNT = 24
 SINCE, UNTIL = "2026-11-16T06:00:00", "2026-11-16T07:00:04+01:00"
 """The records 4 to 19, by their times."""
 RANGE = range(4, 20)
+DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +80,15 @@ def test_a_range_comes_back_as_it_was(archive: Archive, topic: TopicMaker) -> No
         )
         assert (message.headers() or [])[:-4] == headers
         assert int(said["timestamp"]) == time
+        assert message.timestamp()[1] == time
+
+
+def test_times_of_their_own_on_request(archive: Archive, topic: TopicMaker) -> None:
+    to = topic(partitions=2)
+    run(archive, to, keep_timestamps=False)
+    assert (
+        min(message.timestamp()[1] for message in committed(archive.node, to)) > START_MS + DAY_MS
+    )
 
 
 def test_a_repeated_command_writes_nothing_twice(archive: Archive, topic: TopicMaker) -> None:
@@ -120,7 +130,7 @@ def test_a_step_that_died_before_its_end_does_not_hold_the_next_replay_up(
     to = topic()
     kafka = {"kafka.bootstrap.servers": node.bootstrap, "kafka.delivery.timeout.ms": "5000"}
     rows: Any = None
-    died = Replay(rows, to, [], 1, True, kafka)
+    died = Replay(rows, to, [], 1, True, True, kafka)
     options = sink_options(kafka)
     with connect(options) as brokers:
         name = options.transactional_id(died._app, 0)

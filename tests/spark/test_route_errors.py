@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from penstock.spark.ready import redrive, route_errors
 from support.helpers import TopicMaker, produce_all, producer
@@ -60,6 +60,8 @@ def test_good_and_bad_records_part_and_come_back_once(
         broken[3]: "is not value.price > 0",
     }
     letters = committed(node, dead)
+    had = (TIMESTAMP_CREATE_TIME, 1_700_000_000_123)
+    assert {m.timestamp() for m in [*letters, *committed(node, good)]} == {had}
     assert {m.value(): headers(m)["penstock.dead.reason"] for m in letters} == wanted
     first = next(m for m in letters if m.value() == broken[0])
     assert (first.key(), headers(first)) == (
@@ -86,8 +88,8 @@ def test_good_and_bad_records_part_and_come_back_once(
         start(spark, node, redrive.pipeline, **back)
     returned = [m for m in committed(node, source) if "penstock.dead.attempts" in headers(m)]
     assert Counter(m.value() for m in returned) == Counter(broken[2:])
-    assert [(m.key(), headers(m)) for m in returned] == [
-        (b"k", {"mine": "1", "penstock.dead.attempts": "1"})
+    assert [(m.key(), headers(m), m.timestamp()) for m in returned] == [
+        (b"k", {"mine": "1", "penstock.dead.attempts": "1"}, had)
     ] * 2
     run(spark, node, route_errors.pipeline, **settings)
     assert values(node, good) == Counter(fine)

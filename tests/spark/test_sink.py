@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Write = Callable[..., None]
+AT = datetime(2026, 1, 31, 10, 0, 0, 123_000, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -51,13 +54,14 @@ def test_all_columns(
     one, two = topic(), topic(partitions=3)
     frame = spark.createDataFrame(
         [
-            (one, b"k1", b"v1", None, [("a", b"1"), ("b", None)]),
-            (two, b"k2", None, 2, []),
-            (two, None, b"", 1, None),
+            (one, b"k1", b"v1", None, [("a", b"1"), ("b", None)], AT),
+            (two, b"k2", None, 2, [], AT + timedelta(milliseconds=7)),
+            (two, None, b"", 1, None, None),
         ],
         "topic string, key binary, value binary, partition int,"
-        " headers array<struct<key:string,value:binary>>",
+        " headers array<struct<key:string,value:binary>>, timestamp timestamp",
     )
+    before_ms = time.time() * 1000
     write(frame)
     assert [content(m) for m in committed(node, one)] == [
         (one, 0, b"k1", b"v1", [("a", b"1"), ("b", None)])
@@ -66,6 +70,25 @@ def test_all_columns(
         (two, 1, None, b"", []),
         (two, 2, b"k2", None, []),
     ]
+    at_ms = round(AT.timestamp() * 1000)
+    assert [m.timestamp()[1] for m in committed(node, one)] == [at_ms]
+    times = {m.partition(): m.timestamp()[1] for m in committed(node, two)}
+    assert times[2] == at_ms + 7
+    assert before_ms - 1000 < times[1] <= time.time() * 1000, "null is now"
+
+
+def test_times_that_the_topic_refuses(
+    spark: SparkSession, node: BrokerProcess, topic: TopicMaker, write: Write
+) -> None:
+    name = topic(config={"message.timestamp.before.max.ms": "1000"})
+    frame = spark.createDataFrame([(b"v", AT)], "value binary, timestamp timestamp")
+    said = error_of(write, frame, topic=name)
+    assert f"of topic '{name}' refuses the timestamps of rows" in said
+    assert committed(node, name) == []
+    text = frame.selectExpr("value", "string(timestamp) as timestamp")
+    assert "column 'timestamp' is string, the sink wants timestamp: cast it" in error_of(
+        write, text, topic=name
+    )
 
 
 def test_text_is_written_as_utf_8_and_the_option_topic_wins(

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
 from penstock.spark import encoding, producer
-from penstock.spark.encoding import Rows, Stamp, cut, encode, encode_headers, payload_bytes
+from penstock.spark.encoding import (
+    Rows,
+    Stamp,
+    cut,
+    encode,
+    encode_headers,
+    milliseconds,
+    payload_bytes,
+)
 from penstock.spark.errors import SparkError
 from penstock.spark.partitioning import choose, murmur2
 from penstock.spark.producer import Batch, in_rounds
@@ -24,6 +32,9 @@ STAMP = Stamp(producer_id=7, producer_epoch=3, sequence=11, transactional=True)
 blobs = st.none() | st.binary(max_size=20) | st.integers(60, 9000).map(bytes)
 headers = st.none() | st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)))
 rows = st.lists(st.tuples(blobs, blobs, headers), min_size=1, max_size=150)
+
+
+times = st.none() | st.integers(0, 2**53)
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 
 
@@ -51,6 +62,24 @@ def test_a_batch_reads_back_as_it_was_written(
     assert [(r.key, r.value, list(r.headers)) for r in found] == [
         (key, value, h or []) for key, value, h in given_rows
     ]
+
+
+@given(st.lists(times, min_size=1, max_size=150))
+def test_rows_keep_their_times_and_get_one_where_they_have_none(given_ms: list[int | None]) -> None:
+    values = pa.array([b"v"] * len(given_ms), pa.binary())
+    column = pa.array(given_ms, pa.int64())
+    batch = encode(Rows(None, values, None, column), STAMP, 1234, Compression.NONE)
+    wanted = [1234 if ms is None else ms for ms in given_ms]
+    assert [r.timestamp for r in read_records(batch)] == wanted
+    assert check_batch(batch).max_timestamp == max(wanted)
+
+
+def test_times_as_kafka_has_them() -> None:
+    kind = pa.timestamp("us", "UTC")
+    micros = pa.array([1_700_000_000_123_999, None, -1000], kind)
+    assert milliseconds(micros).to_pylist() == [1_700_000_000_123, None, -1]
+    with pytest.raises(SparkError, match="a row has the timestamp -5 ms, before 1970"):
+        milliseconds(pa.array([0, -5000], kind))
 
 
 @given(rows, st.data())

@@ -41,7 +41,7 @@ def rows_of(topic: str, partition: int, offsets: Sequence[int], hour: int) -> pa
 def batch_of(table: Table, *parts: tuple[pa.Table, int]) -> Batch:
     """A batch as the staging of Spark leaves it; each part is rows and their hour."""
     name = uuid.uuid4().hex[:8]
-    folder = table.folder / OURS / "staging" / name
+    folder = table.local / OURS / "staging" / name
     folder.mkdir(parents=True)
     files = []
     for number, (rows, hour) in enumerate(parts):
@@ -54,8 +54,8 @@ def batch_of(table: Table, *parts: tuple[pa.Table, int]) -> Batch:
         target = f"date={DAY}/hour={hour}/{name}-{number:05d}.parquet"
         size = path.stat().st_size
         file = DataFile(target, str(DAY), hour, rows.num_rows, size)
-        files.append(Staged(file, str(path.relative_to(table.folder))))
-    held = joined(spans(table.folder / each.source) for each in files)
+        files.append(Staged(file, str(path.relative_to(table.local))))
+    held = joined(spans(table.local / each.source) for each in files)
     return Batch(folder, tuple(files), held, "columns")
 
 
@@ -72,14 +72,14 @@ def seen_by_others(table: Table) -> list[dict[str, Any]]:
     if table.FORMAT == "delta":
         from deltalake import DeltaTable
 
-        found = DeltaTable(table.folder).to_pyarrow_table()
+        found = DeltaTable(table.local).to_pyarrow_table()
     elif table.FORMAT == "iceberg":
         from pyiceberg.table import StaticTable
 
-        newest = max((table.folder / "metadata").glob("*.metadata.json"))
+        newest = max((table.local / "metadata").glob("*.metadata.json"))
         found = StaticTable.from_metadata(str(newest)).scan().to_arrow()
     else:
-        found = ds.dataset(table.folder, format="parquet", partitioning=_by_hour()).to_table()
+        found = ds.dataset(table.local, format="parquet", partitioning=_by_hour()).to_table()
     return sorted(found.to_pylist(), key=lambda r: (r["topic"], r["partition"], r["offset"]))
 
 
@@ -96,7 +96,7 @@ def offsets_read(table: Table) -> list[int]:
     version = table.load()
     found: list[int] = []
     for file in version.files:
-        found += pq.read_table(table.folder / file.path, columns=["offset"])["offset"].to_pylist()
+        found += pq.read_table(table.local / file.path, columns=["offset"])["offset"].to_pylist()
     return sorted(found)
 
 

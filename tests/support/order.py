@@ -46,6 +46,7 @@ SPARK_PROGRAM_FILES = (
     "tests/spark/test_standalone.py",
 )
 NO_SPARK_FILES = (
+    "tests/spark/test_preflight.py",
     "tests/spark/test_sink_cluster.py",
     "tests/spark/test_sink_encoding.py",
     "tests/spark/test_sink_given_up.py",

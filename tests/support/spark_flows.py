@@ -22,17 +22,21 @@ Pipeline = Callable[..., Any]
 
 def start(spark: SparkSession, node: Brokers, pipeline: Pipeline, **settings: Any) -> None:
     """Starts the queries of a pipeline."""
-    spark.streams.resetTerminated()
     pipeline(spark, **settings, **{"kafka.bootstrap.servers": node.bootstrap})
 
 
 def run(spark: SparkSession, node: Brokers, pipeline: Pipeline, **settings: Any) -> None:
-    """Runs a pipeline over all that is there; raises what one of its queries failed with.
+    """Runs a pipeline over all that is there; raises what one of its queries failed with."""
+    to_end(spark, lambda: start(spark, node, pipeline, once=True, **settings))
 
-    It is run again if a Python process of Spark's was late (`spark_source.run_to_end`).
+
+def to_end(spark: SparkSession, start_queries: Callable[[], None]) -> None:
+    """Starts queries and waits for their end, again if a Python process of Spark's was late
+    (`spark_source.run_to_end`).
     """
     for left in reversed(range(STARTS_MAX)):
-        start(spark, node, pipeline, once=True, **settings)
+        spark.streams.resetTerminated()
+        start_queries()
         eventually(lambda: not spark.streams.active, RUN_S_MAX)
         try:
             spark.streams.awaitAnyTermination(1)

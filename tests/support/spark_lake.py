@@ -16,7 +16,7 @@ from .spark_flows import run
 from .spark_sink import committed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 START = datetime(2026, 11, 16, 5, 59, 59, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1000)
@@ -58,6 +58,10 @@ def records_of_topic(node: BrokerProcess, topic: str) -> list[Record]:
 
 def records_of_table(spark: SparkSession, folder: Path) -> list[Record]:
     table = open_table(str(folder))
+    return records_of_rows(read(spark, table, table.load()))
+
+
+def records_of_rows(rows: DataFrame) -> list[Record]:
     return sorted(
         (
             row["partition"],
@@ -67,7 +71,7 @@ def records_of_table(spark: SparkSession, folder: Path) -> list[Record]:
             None if row["value"] is None else bytes(row["value"]),
             [(h["key"], h["value"] and bytes(h["value"])) for h in row["headers"] or []],
         )
-        for row in read(spark, table, table.load()).collect()
+        for row in rows.collect()
     )
 
 

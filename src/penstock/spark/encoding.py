@@ -1,11 +1,11 @@
 """Rows in Arrow columns into record batches, without a Python object per row.
 
-Duty: `Rows` holds what is written of each row (key, value, encoded headers); `encode` makes one
-record batch of them. The varints of all records are computed together, and Arrow joins the pieces
-of each record, so that the bytes of the joined column are the bytes of the batch.
+Duty: `Rows` holds what is written of each row (key, value, encoded headers, time); `encode` makes
+one record batch of them. The varints of all records are computed together, and Arrow joins the
+pieces of each record, so that the bytes of the joined column are the bytes of the batch.
 
-Invariants: a batch holds records with offset deltas 0 to n - 1 and one timestamp. Null keys and
-values stay null.
+Invariants: a batch holds records with offset deltas 0 to n - 1. A row without a time has that of
+its sending. Null keys and values stay null.
 
 Limits: `cut` makes batches of at most `BATCH_BYTES_MAX`; one larger row has a batch of its own.
 """
@@ -30,10 +30,13 @@ BATCH_BYTES_MAX: Final = 512 * 1024
 RECORD_OVERHEAD_BYTES_MAX: Final = 32
 """Lengths, deltas and attributes of one record."""
 NO_HEADERS: Final = b"\0"
-_ZERO: Final = pa.scalar(b"\0\0", pa.binary())  # attributes, and the timestamp's delta
+NO_TIMESTAMP: Final = -1
+"""Kafka's mark of a record that has no time."""
+_ATTRIBUTES: Final = pa.scalar(b"\0", pa.binary())
+_NO_DELTA: Final = _ATTRIBUTES
 _NOTHING: Final = pa.scalar(b"", pa.binary())
-_SHIFTS: Final = np.arange(0, 35, 7, dtype=np.uint64)
-_PLACES: Final = np.arange(5)
+_SHIFTS: Final = np.arange(0, 70, 7, dtype=np.uint64)
+_PLACES: Final = np.arange(10)
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -48,11 +51,12 @@ class Stamp(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Columns of equal length: binary, or None where no row has any."""
+    """Columns of equal length, None where no row has any: binary, and milliseconds as int64."""
 
     key: Any
     value: Any
     headers: Any
+    timestamp: Any = None
 
     def __len__(self) -> int:
         return len(self.value)
@@ -68,7 +72,7 @@ class Rows(NamedTuple):
     def sizes(self) -> Ints:
         """The most bytes that each row can take in a batch."""
         total = np.full(len(self), RECORD_OVERHEAD_BYTES_MAX, dtype=np.int64)
-        for column in self:
+        for column in self[:3]:
             if column is not None:
                 total += np.maximum(_lengths(column), 0)
         return total
@@ -92,9 +96,27 @@ def cut(rows: Rows) -> list[Rows]:
     return pieces
 
 
-def encode(rows: Rows, stamp: Stamp, timestamp_ms: int, compression: Compression) -> bytes:
-    """One record batch of all rows."""
-    body = _records(rows)
+def milliseconds(column: Any) -> Any:
+    """A column of times as Kafka has them; null stays null."""
+    found = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    least = pc.min(found).as_py()
+    if least is not None and least < NO_TIMESTAMP:
+        raise SparkError(
+            f"a row has the timestamp {least} ms, before 1970, which no record can have: correct"
+            " column 'timestamp', or set it to null, which means now"
+        )
+    return found
+
+
+def encode(rows: Rows, stamp: Stamp, now_ms: int, compression: Compression) -> bytes:
+    """One record batch of all rows; those without a time get `now_ms`."""
+    base_ms = max_ms = now_ms
+    deltas_ms = None
+    if rows.timestamp is not None:
+        times_ms = rows.timestamp.fill_null(now_ms).to_numpy(zero_copy_only=False)
+        base_ms, max_ms = int(times_ms[0]), int(times_ms.max())
+        deltas_ms = times_ms - base_ms
+    body = _records(rows, deltas_ms)
     header = BatchHeader(
         base_offset=0,
         length=0,
@@ -103,8 +125,8 @@ def encode(rows: Rows, stamp: Stamp, timestamp_ms: int, compression: Compression
         crc=0,
         attributes=compression | (TRANSACTIONAL_FLAG if stamp.transactional else 0),
         last_offset_delta=len(rows) - 1,
-        base_timestamp=timestamp_ms,
-        max_timestamp=timestamp_ms,
+        base_timestamp=base_ms,
+        max_timestamp=max_ms,
         producer_id=stamp.producer_id,
         producer_epoch=stamp.producer_epoch,
         base_sequence=stamp.sequence,
@@ -113,7 +135,7 @@ def encode(rows: Rows, stamp: Stamp, timestamp_ms: int, compression: Compression
     return assemble(header, compress(compression, bytes(body)) if compression else body)
 
 
-def _records(rows: Rows) -> memoryview:
+def _records(rows: Rows, deltas_ms: Ints | None) -> memoryview:
     count = len(rows)
     no_key = np.full(count, -1, dtype=np.int64)
     key_lengths = no_key if rows.key is None else _lengths(rows.key)
@@ -121,13 +143,15 @@ def _records(rows: Rows) -> memoryview:
     deltas, delta_sizes = _varints(np.arange(count, dtype=np.int64))
     keys, key_sizes = _varints(key_lengths)
     values, value_sizes = _varints(value_lengths)
-    sizes = 2 + delta_sizes + key_sizes + value_sizes
+    times, time_sizes = (_NO_DELTA, 1) if deltas_ms is None else _varints(deltas_ms)
+    sizes = 1 + time_sizes + delta_sizes + key_sizes + value_sizes
     sizes += np.maximum(key_lengths, 0) + np.maximum(value_lengths, 0)
     sizes += 1 if rows.headers is None else _lengths(rows.headers)
     lengths, _ = _varints(sizes)
     joined = pc.binary_join_element_wise(
         lengths,
-        _ZERO,
+        _ATTRIBUTES,
+        times,
         deltas,
         keys,
         _NOTHING if rows.key is None else rows.key.fill_null(b""),
@@ -157,10 +181,10 @@ def _lengths(column: Any) -> Ints:
 def _varints(numbers: Ints) -> tuple[Any, Ints]:
     """Each number as a zigzag varint in a binary column, and the bytes that it takes."""
     zigzag = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
+    width = max(1, -(-int(zigzag.max(initial=0)).bit_length() // 7))
     sizes = np.ones(len(numbers), dtype=np.int64)
-    for shift in _SHIFTS[1:]:
+    for shift in _SHIFTS[1:width]:
         sizes += zigzag >= np.uint64(1) << shift
-    width = int(sizes.max(initial=1))
     septets = (zigzag[:, None] >> _SHIFTS[:width]).astype(np.uint8) & 0x7F
     places = _PLACES[:width]
     septets |= np.where(places < sizes[:, None] - 1, 0x80, 0).astype(np.uint8)

@@ -258,6 +258,12 @@ class Producer:
                 f" {batch.topic!r} allows; raise the topic's max.message.bytes or make the row"
                 " smaller. Nothing of this batch of rows is visible to readers of committed data"
             )
+        if code is ErrorCode.INVALID_TIMESTAMP:
+            return SparkError(
+                f"{_place(batch)} refuses the timestamps of rows: they are further from now than"
+                " the topic's message.timestamp.before.max.ms or message.timestamp.after.max.ms"
+                " allows. Set these, or write without the column timestamp"
+            )
         return SparkError(f"{_place(batch)} refuses rows: {code.name}; look at the broker's log")
 
 

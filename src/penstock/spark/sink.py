@@ -1,8 +1,8 @@
 """What a query asks of the sink: options, columns, and how they are named in transactions.
 
 Duty: the sink's own table of options, the check of a query's columns, and the names of
-transactional ids. Spark's own Kafka sink has the same columns and the options `topic` and
-`kafka.*`; the others are new, since that sink knows no transactions.
+transactional ids. Spark's own Kafka sink has the same columns, but for `timestamp`, and the options
+`topic` and `kafka.*`; the others are new, since that sink knows no transactions.
 
 A task's transactional id is `PREFIX-QUERY-TASK`. For a stream QUERY is the id that lies in the
 checkpoint, so that a restarted query finds its own transactions again; for a batch it is `txnAppId`
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from penstock.kafka.client import Client
@@ -63,6 +64,7 @@ _COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
     "value": (_TEXT, "string or binary"),
     "partition": ((IntegerType,), "int"),
     "headers": ((ArrayType,), "array<struct<key:string,value:binary>>"),
+    "timestamp": ((TimestampType,), "timestamp"),
 }
 
 
@@ -152,7 +154,7 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         if field is not None and not (isinstance(field.dataType, kinds) and _is_whole(field)):
             raise SparkError(
                 f"column {name!r} is {field.dataType.simpleString()}, the sink wants {wanted}:"
-                f" cast it"
+                " cast it, or give it another name"
             )
 
 

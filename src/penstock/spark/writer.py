@@ -32,7 +32,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from penstock.kafka.brokers import Brokers
 from penstock.kafka.client import parse_addresses
-from penstock.spark.encoding import Rows, cut, encode_headers, payload_bytes
+from penstock.spark.encoding import Rows, cut, encode_headers, milliseconds, payload_bytes
 from penstock.spark.errors import SparkError
 from penstock.spark.partitioning import choose
 from penstock.spark.producer import Identity, Producer
@@ -109,11 +109,12 @@ class RowWriter:
 
 
 def _rows_of(columns: dict[str, Any]) -> Rows:
-    key, headers = columns.get("key"), columns.get("headers")
+    key, headers, timestamp = (columns.get(n) for n in ("key", "headers", "timestamp"))
     return Rows(
         None if key is None else key.cast(pa.binary()),
         columns["value"].cast(pa.binary()),
         None if headers is None else encode_headers(headers),
+        None if timestamp is None else milliseconds(timestamp),
     )
 
 

@@ -50,7 +50,6 @@ from support.calls import RawTopic
 from unit.serving.rig import Peer
 
 TOPIC_ID = b"t" * 16
-DESCRIPTORS = 1_000
 LISTENER = "PLAINTEXT"
 
 

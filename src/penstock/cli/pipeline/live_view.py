@@ -11,7 +11,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from penstock.cli.pipeline.view import note_text, progress_text
+from penstock.cli.pipeline.view import note_text, progress_text, working_text
+
+_WORK = ""
+"""Stands among the names of queries for what is under way, until one of them reports."""
 
 
 class LiveView:
@@ -22,7 +25,14 @@ class LiveView:
         self._lines: dict[str, str] = {}
 
     def progress(self, line: dict[str, Any]) -> None:
-        self._lines[line["query"]] = progress_text(line)
+        self._lines.pop(_WORK, None)
+        self._draw(line["query"], progress_text(line))
+
+    def working(self, line: dict[str, Any]) -> None:
+        self._draw(_WORK, working_text(self._name, line))
+
+    def _draw(self, about: str, text: str) -> None:
+        self._lines[about] = text
         self._live.update(Text("\n".join(self._lines.values())), refresh=True)
 
     def note(self, event: str, text: str, **more: Any) -> None:

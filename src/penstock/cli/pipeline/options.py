@@ -53,6 +53,7 @@ Restarts = Annotated[
         help="How often a pipeline that fails is started again; else without end.",
     ),
 ]
+Create = Annotated[bool, typer.Option("--create", help="Make topics to write to that are missing.")]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class RunOptions(OptionGroup):
     conf: Sequence[str] = ()
     name: str | None = None
     restarts: int | None = None
+    create: bool = False
     output: Format = Format.TEXT
     xs: Sequence[str] = ()
     config_file: str | None = None
@@ -75,6 +77,7 @@ class RunOptions(OptionGroup):
         "conf": (Conf, None),
         "name": (Name, None),
         "restarts": (Restarts, None),
+        "create": (Create, False),
         "output": (OutputFormat, Format.TEXT),
         "bootstrap": (Bootstrap, None),
         "xs": (Xs, None),

@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.options import BOOTSTRAP_DEFAULT
+from penstock.cli.output import plural, remark
 from penstock.cli.pipeline.options import MASTER_DEFAULT, RunOptions
 from penstock.cli.pipeline.view import view_for
 from penstock.cli.values import parse_pairs
@@ -21,9 +22,10 @@ from penstock.kafka.given import above, gather
 from penstock.spark.client_settings import SPELLING, VOCABULARY
 from penstock.spark.pipeline.errors import BusyError, PipelineError
 from penstock.spark.pipeline.job import Job
+from penstock.spark.pipeline.preflight import Preflight
 from penstock.spark.pipeline.project import READY_FOLDER, Project, find
 from penstock.spark.pipeline.settings import KAFKA, arguments, with_checkpoint
-from penstock.spark.pipeline.signature import signature_of
+from penstock.spark.pipeline.signature import Signature, signature_of
 from penstock.spark.pipeline.state import Folder
 from penstock.spark.pipeline.supervise import Supervisor
 
@@ -106,18 +108,34 @@ def _kafka_of(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _job(project: Project, options: RunOptions, given: dict[str, str]) -> tuple[Job, Folder]:
-    """What the child is told. Settings are checked here, where it costs no start of Spark."""
+    """What the child is told. Everything is checked here that can be without a start of Spark."""
     spark = project.spark | parse_pairs(options.conf, "Spark configuration")
     master = options.master or spark.get("spark.master", MASTER_DEFAULT)
     spark.pop("spark.master", None)
     folder = Folder(options.name or default_name(project, given))
     if not project.is_declarative:
-        signature = signature_of(project.file)
-        if master.startswith("local"):  # else no folder of this machine will do
-            given = with_checkpoint(signature, given, str(folder.checkpoint))
-        arguments(signature, given)
+        # Elsewhere than here, no folder of this machine will do for a checkpoint.
+        place = str(folder.checkpoint) if master.startswith("local") else None
+        given = _checked(signature_of(project.file), given, place, create=options.create)
+    elif options.create:
+        raise PipelineError("--create is not for declarative pipelines: make the topics yourself")
     job = Job(folder.name, str(project.file), project.is_declarative, given, master, spark)
     return job, folder
+
+
+def _checked(
+    signature: Signature, given: dict[str, str], checkpoints: str | None, *, create: bool
+) -> dict[str, str]:
+    """The settings, looked at together with the brokers, and with a checkpoint if there is none."""
+    filled = dict(given)
+    if checkpoints is not None:
+        filled = with_checkpoint(signature, given, checkpoints, None)
+    found = Preflight(signature, arguments(signature, filled), create).run()
+    for topic in found.made:
+        remark(f"made topic {topic} with {plural(found.partitions[topic], 'partition')}")
+    if checkpoints is None:
+        return given
+    return with_checkpoint(signature, given, checkpoints, found.cluster)
 
 
 def default_name(project: Project, given: dict[str, str]) -> str:

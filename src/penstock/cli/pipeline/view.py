@@ -38,6 +38,12 @@ def progress_text(line: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
+def working_text(name: str, line: dict[str, Any]) -> str:
+    """Work under way in words."""
+    tasks = f"{line['tasks_done']:,} of {plural(line['tasks'], 'task')} done"
+    return f"{name}: at work · {tasks} · for {duration_text(int(line['seconds'] * 1000))}"
+
+
 class JsonView:
     """Events as they come."""
 
@@ -46,6 +52,9 @@ class JsonView:
 
     def progress(self, line: dict[str, Any]) -> None:
         self._print("progress", line)
+
+    def working(self, line: dict[str, Any]) -> None:
+        self._print("working", line)
 
     def note(self, event: str, text: str, **more: Any) -> None:
         self._print(event, {"text": text, **more})
@@ -64,12 +73,22 @@ class PlainView:
     def __init__(self, name: str) -> None:
         self._name = name
         self._shown_at_s: dict[str, float] = {}
+        self._progress_at_s = -LINE_S
 
     def progress(self, line: dict[str, Any]) -> None:
+        self._progress_at_s = time.monotonic()
+        self._seldom(line["query"], progress_text(line))
+
+    def working(self, line: dict[str, Any]) -> None:
+        """Only while there is no progress to be seen."""
+        if time.monotonic() - self._progress_at_s >= LINE_S:
+            self._seldom("", working_text(self._name, line))
+
+    def _seldom(self, about: str, text: str) -> None:
         now_s = time.monotonic()
-        if now_s - self._shown_at_s.get(line["query"], -LINE_S) >= LINE_S:
-            self._shown_at_s[line["query"]] = now_s
-            remark(progress_text(line))
+        if now_s - self._shown_at_s.get(about, -LINE_S) >= LINE_S:
+            self._shown_at_s[about] = now_s
+            remark(text)
 
     def note(self, event: str, text: str, **more: Any) -> None:
         remark(note_text(self._name, event, text))

@@ -43,7 +43,7 @@ def decode_checked(
     schema: Schema = None,
 ) -> Column:
     """A struct of `value` and `error`: the content, or why there is none. One of them is null."""
-    found = _format(format, schema)
+    found = format_of(format, schema)
     bytes_ = sf.col(column) if isinstance(column, str) else column
     if found.name == "raw":
         return sf.struct(bytes_.alias("value"), sf.lit(None).cast("string").alias("error"))
@@ -89,7 +89,7 @@ def encode(column: str | Column, format: str, schema: Schema = None) -> Column: 
     name = format.partition(":")[0]
     if name == "json" and schema is None:
         return json_text.written(content)
-    found = _format(format, schema)
+    found = format_of(format, schema)
     if found.name in ("raw", "string"):
         return content.cast("string").cast("binary") if name == "string" else content.cast("binary")
     if found.name == "json":
@@ -97,7 +97,8 @@ def encode(column: str | Column, format: str, schema: Schema = None) -> Column: 
     return avro.written(content, str(found.schema), found.header)
 
 
-def _format(text: str, schema: Schema) -> Format:
+def format_of(text: str, schema: Schema) -> Format:
+    """The format of a name; refuses one that is unknown, and a schema that does not go with it."""
     name, colon, number = text.strip().lower().partition(":")
     if name not in FORMATS or (colon and name != "avro-confluent"):
         raise OptionError(f"format {text!r} is unknown; there are {', '.join(FORMATS)}")

@@ -1,6 +1,6 @@
 """Dead letters: messages that could not be used, with the reason in their headers.
 
-A letter has the key, the value and the headers of the message, and after them
+A letter has the key, the value, the timestamp and the headers of the message, and after them
 `penstock.dead.reason`, `.topic`, `.partition`, `.offset`, `.timestamp` (milliseconds) and
 `.attempts` (how often the message has become a letter), all as text. When it is sent back, only
 `.attempts` stays. The sending is noted in the letters' own topic, in the partition of the letter
@@ -89,7 +89,9 @@ def _let_notes_appear(committed: Cluster, everything: Cluster) -> None:
         time.sleep(APPEAR_PAUSE_S)
 
 
-def sent_back(letters: DataFrame, topic: str, to: str | None) -> DataFrame:
+def sent_back(
+    letters: DataFrame, topic: str, to: str | None, *, keep_timestamps: bool = True
+) -> DataFrame:
     """For each letter of `topic` the message as it was, and the note that it was sent. A letter
     that does not say where it came from stays, unless `to` says where it goes.
     """
@@ -99,21 +101,38 @@ def sent_back(letters: DataFrame, topic: str, to: str | None) -> DataFrame:
     )
     note = made_headers(PREFIX, {REDRIVEN: sf.col("offset")})
     nothing = sf.lit(None).cast("binary")
+    now = sf.lit(None).cast("timestamp")
+    had = sf.coalesce(sf.timestamp_millis(_said("timestamp").try_cast("long")), "timestamp")
     rows = sf.array(
-        _row(target, sf.col("key"), sf.col("value"), headers, sf.lit(None).cast("int")),
-        _row(sf.lit(topic), nothing, nothing, note, sf.col("partition")),
+        _row(
+            target,
+            sf.col("key"),
+            sf.col("value"),
+            headers,
+            sf.lit(None).cast("int"),
+            had if keep_timestamps else now,
+        ),
+        _row(sf.lit(topic), nothing, nothing, note, sf.col("partition"), now),
     )
     known = letters.where(target.isNotNull())
     return known.select(sf.explode(rows).alias("row")).select("row.*")
 
 
-def _row(topic: Column, key: Column, value: Column, headers: Column, partition: Column) -> Column:
+def _row(
+    topic: Column,
+    key: Column,
+    value: Column,
+    headers: Column,
+    partition: Column,
+    timestamp: Column,
+) -> Column:
     return sf.struct(
         topic.alias("topic"),
         key.alias("key"),
         value.alias("value"),
         headers.alias("headers"),
         partition.alias("partition"),
+        timestamp.alias("timestamp"),
     )
 
 

@@ -5,5 +5,6 @@ A table is a folder of Parquet files by date and hour with a log of commits, in 
 files (`staging`), the driver commits them (`append`, `compact`); everybody reads the files that the
 last commit names (`rows`). `audit` compares, `report` shows.
 
-Limits: the folder lies on a file system that driver and executors share.
+Limits: the folder lies on a file system that driver and executors share, or on an object store
+(`remote`), as a Delta table or one of an Iceberg catalog (`catalog_table`).
 """

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.errors import invariant
-from penstock.spark.lake.rows import read
+from penstock.spark.lake.files import modified_s
+from penstock.spark.lake.rows import ORDER, read
 from penstock.spark.lake.staging import clear_leftovers, stage
 from penstock.spark.lake.table import Conflict, DataFile, Table, Version
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOURS_PER_ROUND_MAX: Final = 24
-SORTED_BY: Final = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,17 @@ def compact(spark: SparkSession, table: Table, policy: Policy) -> int:
 def _worth_it(table: Table, version: Version, policy: Policy) -> list[list[DataFile]]:
     """The small files of each hour that is over and has too many of them, oldest hour first."""
     young = time.time() - policy.quiet_s
-    small: defaultdict[tuple[str, int], list[DataFile]] = defaultdict(list)
-    busy = set()
+    every: defaultdict[tuple[str, int], list[DataFile]] = defaultdict(list)
     for file in version.files:
-        if (table.folder / file.path).stat().st_mtime > young:
-            busy.add(file.place)
-        if file.bytes < policy.small_bytes:
-            small[file.place].append(file)
-    return [
-        files
-        for place, files in sorted(small.items())
-        if place not in busy and len(files) > policy.small_files_max
-    ]
+        every[file.place].append(file)
+    found = []
+    for _, files in sorted(every.items()):
+        small = [file for file in files if file.bytes < policy.small_bytes]
+        if len(small) > policy.small_files_max and all(
+            modified_s(table.folder / file.path) <= young for file in files
+        ):
+            found.append(small)
+    return found
 
 
 def _rewrite(spark: SparkSession, table: Table, files: list[DataFile], policy: Policy) -> bool:
@@ -79,8 +78,8 @@ def _rewrite(spark: SparkSession, table: Table, files: list[DataFile], policy: P
         return False
     rows = read(spark, table, Version(base.number, base.state, tuple(files)))
     count = -(-sum(file.bytes for file in files) // policy.file_bytes)
-    rows = rows.coalesce(1) if count == 1 else rows.repartitionByRange(count, *SORTED_BY)
-    staged = stage(table, rows.sortWithinPartitions(*SORTED_BY), "compacted")
+    rows = rows.coalesce(1) if count == 1 else rows.repartitionByRange(count, *ORDER)
+    staged = stage(table, rows.sortWithinPartitions(*ORDER), "compacted")
     held = sum(file.rows for file in files)
     invariant(staged.rows == held, f"{held} rows were compacted to {staged.rows}")
     try:

@@ -4,6 +4,9 @@ Data files are moved into the table first; one commit of Delta's log then makes 
 with an application transaction (query, batch) and the state in the commit's own metadata. Files
 that no commit names are seen by nobody; `tidy` removes them with Delta's vacuum.
 
+On an object store commits are made by its conditional writes, so that of two at the same time one
+is refused.
+
 Limits: a table whose rows others have marked deleted (deletion vectors) is not read. Delta forgets
 old commits; the state is found as long as one of ours is in the log.
 """
@@ -15,7 +18,6 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -24,6 +26,7 @@ import pyarrow as pa
 
 from penstock.spark.errors import SparkError
 from penstock.spark.lake.files import arrow_schema, bounds, publish
+from penstock.spark.lake.remote import Place, Remote
 from penstock.spark.lake.table import STATE_KEY, Conflict, DataFile, Staged, State, Table, Version
 
 if TYPE_CHECKING:
@@ -90,16 +93,24 @@ class DeltaFormatTable(Table):
         _check_installed()
         from deltalake import DeltaTable
 
-        return DeltaTable(self.folder)
+        return DeltaTable(str(self.folder), storage_options=self._options)
 
-    def _create(self, sample: Path) -> DeltaTable:
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return self.folder.options if isinstance(self.folder, Remote) else None
+
+    def _create(self, sample: Place) -> DeltaTable:
         _check_installed()
         from deltalake import DeltaTable
 
         schema = arrow_schema(sample)
         schema = schema.append(pa.field("date", pa.date32())).append(pa.field("hour", pa.int32()))
         return DeltaTable.create(
-            self.folder, schema, mode="ignore", partition_by=list(PARTITIONED_BY)
+            str(self.folder),
+            schema,
+            mode="ignore",
+            partition_by=list(PARTITIONED_BY),
+            storage_options=self._options,
         )
 
 
@@ -139,7 +150,7 @@ def _files(table: DeltaTable) -> Iterator[DataFile]:
         )
 
 
-def _add_action(folder: Path, file: DataFile, replaces: bool) -> Any:
+def _add_action(folder: Place, file: DataFile, replaces: bool) -> Any:
     from deltalake.transaction import AddAction
 
     known = bounds(folder / file.path, TOLD)

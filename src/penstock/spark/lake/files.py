@@ -1,7 +1,7 @@
-"""Data files on disk: their footers, and the moves that bring them into a table.
+"""Data files: their footers, and the moves that bring them into a table.
 
-Everything here can be repeated: a move that was done is no error. Files are flushed to disk before
-they are named in a commit.
+Everything here can be repeated: a move that was done is no error. Files on disk are flushed before
+they are named in a commit; those on object stores are written to where they stay.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.spark.errors import SparkError
+from penstock.spark.lake.remote import Place, Remote
 from penstock.spark.lake.table import Span, Staged
 from penstock.spark.offsets import Partition
 
@@ -28,8 +29,10 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def publish(folder: Path, staged: Sequence[Staged]) -> None:
+def publish(folder: Place, staged: Sequence[Staged]) -> None:
     """Moves files to their places in the table."""
+    if isinstance(folder, Remote):
+        return
     for each in staged:
         source, target = folder / each.source, folder / each.file.path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -43,16 +46,37 @@ def publish(folder: Path, staged: Sequence[Staged]) -> None:
                 ) from None
 
 
-def remove(paths: Iterable[Path]) -> None:
+def remove(paths: Iterable[Place]) -> None:
     for path in paths:
-        path.unlink(missing_ok=True)
+        if isinstance(path, Remote):
+            path.unlink()
+        else:
+            path.unlink(missing_ok=True)
 
 
-def bounds(path: Path, names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+def modified_s(path: Place) -> float:
+    """When a file was written, as the clock of its file system says."""
+    if isinstance(path, Remote):
+        return (path.info().mtime_ns or 0) / 1e9
+    return path.stat().st_mtime
+
+
+def _where(path: Place) -> dict[str, Any]:
+    """A file as pyarrow is told of it."""
+    if isinstance(path, Remote):
+        return {"where": path.path, "filesystem": path.files}
+    return {"where": path}
+
+
+def footer(path: Place) -> pq.FileMetaData:
+    return pq.read_metadata(**_where(path))
+
+
+def bounds(path: Place, names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """Least and largest value of columns by the footer; columns that it does not tell are left
     out.
     """
-    found = pq.read_metadata(path)
+    found = footer(path)
     columns = {found.schema.column(i).path: i for i in range(found.num_columns)}
     known: dict[str, tuple[Any, Any]] = {}
     for name in names:
@@ -64,13 +88,14 @@ def bounds(path: Path, names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     return known
 
 
-def spans(path: Path) -> dict[Partition, Span]:
+def spans(path: Place) -> dict[Partition, Span]:
     """The offsets that a data file holds, by topic and partition."""
     known = bounds(path, ("topic", "partition", "offset"))
     if len(known) == 3 and all(low == high for low, high in list(known.values())[:2]):
         low, high = known["offset"]
         return {(known["topic"][0], known["partition"][0]): Span(low, high + 1)}
-    rows = pq.read_table(path, columns=["topic", "partition", "offset"])
+    place = _where(path)
+    rows = pq.read_table(place.pop("where"), columns=["topic", "partition", "offset"], **place)
     found = rows.group_by(["topic", "partition"]).aggregate([("offset", "min_max")]).to_pylist()
     return {
         (row["topic"], row["partition"]): Span(
@@ -90,6 +115,12 @@ def joined(parts: Iterable[dict[Partition, Span]]) -> dict[Partition, Span]:
     return found
 
 
-def arrow_schema(path: Path) -> pa.Schema:
+def in_utc(schema: pa.Schema) -> pa.Schema:
+    """The columns with times in UTC, whatever zone a session of Spark names."""
+    kind = pa.timestamp("us", "UTC")
+    return pa.schema([f.with_type(kind) if pa.types.is_timestamp(f.type) else f for f in schema])
+
+
+def arrow_schema(path: Place) -> pa.Schema:
     """The columns of a data file, without what its writer noted beside them."""
-    return pq.read_schema(path).remove_metadata()
+    return pq.read_schema(**_where(path)).remove_metadata()

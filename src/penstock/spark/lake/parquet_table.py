@@ -50,7 +50,7 @@ class ParquetTable(Table):
 
     @property
     def _log(self) -> Path:
-        return self.folder / OURS / "log"
+        return self.local / OURS / "log"
 
     def exists(self) -> bool:
         return bool(self._numbers())
@@ -101,14 +101,14 @@ class ParquetTable(Table):
         pass
 
     def _carry_out(self, entry: Entry) -> None:
-        remove(self.folder / path for path in entry.removed)
+        remove(self.local / path for path in entry.removed)
         files = {file.path: file for file in entry.files}
-        publish(self.folder, [Staged(files[p], source) for p, source in entry.staged.items()])
+        publish(self.local, [Staged(files[p], source) for p, source in entry.staged.items()])
 
     def _numbers(self) -> list[int]:
         try:
             names = os.listdir(self._log)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(int(name[:-5]) for name in names if name.endswith(".json"))
 
@@ -127,7 +127,7 @@ class ParquetTable(Table):
             os.link(draft, self._path(number))
         except FileExistsError:
             raise Conflict(
-                f"commit {number} of the table in {self.folder} was made by another"
+                f"commit {number} of the table in {self.local} was made by another"
             ) from None
         finally:
             draft.unlink()

@@ -25,6 +25,7 @@ from pyspark.sql import functions as sf
 
 from penstock.spark.errors import OptionError
 from penstock.spark.lake.origin import headers_with_origin
+from penstock.spark.lake.rows import ORDER
 from penstock.spark.lake.table import Span
 from penstock.spark.offsets import Partition
 from penstock.spark.sink import sink_options
@@ -33,7 +34,6 @@ from penstock.spark.writer import connect
 
 TASKS_MAX: Final = 64
 """Tasks that write at the same time, and so transactions that are open at the same time."""
-ORDER: Final = ("topic", "partition", "offset")
 
 
 def listed(text: str | None) -> list[str]:
@@ -65,6 +65,7 @@ class Replay:
     asked: Sequence[Any]
     rows_per_step: int
     keep_partitions: bool
+    keep_timestamps: bool
     kafka: Mapping[str, str]
 
     def run(self) -> int:
@@ -83,7 +84,8 @@ class Replay:
 
     @property
     def _app(self) -> str:
-        text = json.dumps([*self.asked, self.to, self.rows_per_step, self.keep_partitions])
+        asked = [*self.asked, self.to, self.rows_per_step]
+        text = json.dumps([*asked, self.keep_partitions, self.keep_timestamps])
         return f"replay-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def _spans(self) -> dict[Partition, Span]:
@@ -124,6 +126,8 @@ class Replay:
         columns = [sf.col("key"), sf.col("value"), headers_with_origin().alias("headers")]
         if self.keep_partitions:
             columns.append(sf.col("partition"))
+        if self.keep_timestamps:
+            columns.append(sf.col("timestamp"))
         (
             rows.repartition(tasks, "topic", "partition")
             .sortWithinPartitions(*ORDER)

@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import OptionError, SparkError
+from penstock.spark.lake.remote import Remote
 from penstock.spark.lake.table import DataFile, Table, Version
 
 DATE: Final = "date"
@@ -31,6 +32,8 @@ RECORD: Final = (
     "value",
     "headers",
 )
+ORDER: Final = ("topic", "partition", "offset")
+"""The columns that say where a record was."""
 HOUR_MICROS: Final = 3_600_000_000
 HOUR_LONG: Final = timedelta(hours=1)
 
@@ -66,7 +69,10 @@ class Times:
 
     @classmethod
     def parse(cls, since: str | None, until: str | None) -> Times:
-        found = cls(_time("since", since), _time("until", until))
+        found = cls(
+            None if since is None else parse_time("since", since),
+            None if until is None else parse_time("until", until),
+        )
         if found.since and found.until and found.since >= found.until:
             raise OptionError(f"since ({since}) must be before until ({until})")
         return found
@@ -86,9 +92,8 @@ class Times:
         return frame
 
 
-def _time(name: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
+def parse_time(name: str, text: str) -> datetime:
+    """The time that a setting says, in UTC unless it says otherwise."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -109,7 +114,11 @@ def read(
         )
     times = times or Times()
     schema = StructType.fromJson(json.loads(version.state.columns))
-    paths = [str(table.folder / file.path) for file in version.files if times.of_file(file)]
+    paths = [table.folder / file.path for file in version.files if times.of_file(file)]
     if not paths:
         return spark.createDataFrame([], schema)
-    return times.of_rows(spark.read.schema(schema).parquet(*paths))
+    if isinstance(table.folder, Remote):
+        from penstock.spark.lake.remote_rows import read_files
+
+        return times.of_rows(read_files(spark, schema, paths))
+    return times.of_rows(spark.read.schema(schema).parquet(*map(str, paths)))

@@ -27,10 +27,15 @@ COMMITTED = {"isolation.level": "read_committed"}
 
 
 def topic_and_archive(
-    spark: SparkSession, topic: str, folder: str, times: Times, kafka: Mapping[str, str]
+    spark: SparkSession,
+    topic: str,
+    folder: str,
+    times: Times,
+    kafka: Mapping[str, str],
+    catalog: str | None = None,
 ) -> tuple[Comparison, list[str]]:
     """A topic and what an archive has of it, with what has to be said about their ends."""
-    table = open_table(folder)
+    table = open_table(folder, catalog=catalog)
     version = table.load()
     if topic not in version.state.spans:
         held = ", ".join(sorted(version.state.spans)) or "nothing"

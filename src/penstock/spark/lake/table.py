@@ -11,22 +11,29 @@ Limits: one folder holds one table.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
 from penstock.spark.errors import OptionError, SparkError
+from penstock.spark.lake.remote import Place, Remote, remote
 from penstock.spark.offsets import Partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OURS: Final = "_penstock"
 """The folder of ours in a table. Readers of Parquet folders pass over names that begin with `_`."""
 STATE_KEY: Final = "penstock.state"
 """Where formats with metadata of their own keep the state of a commit."""
 FORMATS: Final = ("parquet", "delta", "iceberg")
+REMOTE_FORMAT: Final = "delta"
+"""The format of tables on object stores, where files cannot be moved in one step."""
 
 
 class Conflict(SparkError):
@@ -112,8 +119,26 @@ class Table(ABC):
     KEEPS_PARTITION_COLUMNS: ClassVar[bool] = False
     """Whether data files hold date and hour too, and not only their paths."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Place) -> None:
         self.folder = folder
+
+    @property
+    def local(self) -> Path:
+        """The folder, of a table that can only be on a file system of this machine."""
+        assert isinstance(self.folder, Path)
+        return self.folder
+
+    def check_writable(self) -> None:
+        """Refuses a place where no table can be written, before anything is."""
+        if isinstance(self.folder, Remote):
+            self.folder.check_writable()
+            return
+        there = next(p for p in (self.folder, *self.folder.parents) if p.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            raise OptionError(
+                f"the table cannot be written to {self.folder}: {there} is no folder that this user"
+                " may write to"
+            )
 
     @abstractmethod
     def exists(self) -> bool:
@@ -129,6 +154,11 @@ class Table(ABC):
     ) -> None:
         """Adds and removes files in one step upon `base`, or raises `Conflict`."""
 
+    def prepare(self, columns: Callable[[], pa.Schema]) -> None:  # noqa: B027  # most need nothing
+        """Called before files are written; `columns` are those of their rows, with date and
+        hour.
+        """
+
     def last_batch(self, base: Version, query: str) -> int:
         """The last batch of a query that was committed, -1 for none."""
         return base.state.queries.get(query, -1)
@@ -138,16 +168,26 @@ class Table(ABC):
         """Removes what no reader of the near past needs, after files were replaced."""
 
 
-def open_table(folder: str, wanted: str | None = None) -> Table:
-    """The table in a folder; one that is to be made there needs a format."""
+def open_table(folder: str, wanted: str | None = None, catalog: str | None = None) -> Table:
+    """The table in a folder, or of a catalog; one that is to be made needs a format."""
     from penstock.spark.lake.delta_table import DeltaFormatTable
     from penstock.spark.lake.iceberg_table import IcebergTable
     from penstock.spark.lake.parquet_table import ParquetTable
 
     if wanted is not None and wanted not in FORMATS:
         raise OptionError(f"format must be {' or '.join(FORMATS)}, not {wanted!r}")
-    place = Path(_local(folder)).absolute()
+    if catalog is not None:
+        return _of_catalog(catalog, folder, wanted)
+    place = _place(folder)
     kinds: tuple[type[Table], ...] = (ParquetTable, DeltaFormatTable, IcebergTable)
+    if isinstance(place, Remote):
+        kinds = (DeltaFormatTable,)
+        if wanted not in (None, REMOTE_FORMAT):
+            raise OptionError(
+                f"tables on object stores have the format {REMOTE_FORMAT}, not {wanted}: files"
+                f" cannot be moved there in one step; say table-format {REMOTE_FORMAT}, or name the"
+                " catalog of an Iceberg table"
+            )
     tables = [kind(place) for kind in kinds]
     found = next((table for table in tables if table.exists()), None)
     if found is None and wanted is None:
@@ -162,12 +202,20 @@ def open_table(folder: str, wanted: str | None = None) -> Table:
     return found
 
 
-def _local(folder: str) -> str:
-    """The path of a folder. An address elsewhere would be taken for a folder of that name here."""
-    path = folder.removeprefix("file://")
-    if "://" in path:
+def _of_catalog(catalog: str, name: str, wanted: str | None) -> Table:
+    from penstock.spark.lake.catalog_table import CatalogTable
+
+    if wanted not in (None, CatalogTable.FORMAT):
         raise OptionError(
-            f"{folder} is not in a file system of this machine: tables lie in a folder that the"
-            " driver and all executors see, as /shared/lake/orders"
+            f"tables of a catalog have the format {CatalogTable.FORMAT}, not {wanted}: say"
+            f" table-format {CatalogTable.FORMAT}"
         )
-    return path
+    found = CatalogTable(catalog, name)
+    if wanted is None and not found.exists():
+        raise OptionError(f"there is no table {name} in the catalog {catalog}: correct the name")
+    return found
+
+
+def _place(folder: str) -> Place:
+    path = folder.removeprefix("file://")
+    return remote(path) if "://" in path else Path(path).absolute()

@@ -164,12 +164,14 @@ def _run(job: Job, report: Reporter, stopper: Stopper) -> int:
     if Path(job.file).parent != READY_FOLDER:
         _make_importable(Path(job.file).parent)
     spark = start_session(job.name, job.master, spark_settings(job))
+    from penstock.spark.pipeline.pulse import start_pulse
     from penstock.spark.pipeline.queries import Watcher
 
     watcher = Watcher(lambda line: report(words.PROGRESS, **line))
     spark.streams.addListener(watcher)
     stopper.guard(spark, watcher)
     report(words.STARTED, version=spark.version, java_pid=java_pid(spark))
+    start_pulse(spark.sparkContext, lambda line: report(words.WORKING, **line))
     if signature.is_function:
         code = getattr(_load(Path(job.file)), FUNCTION)(spark, **values)
     else:

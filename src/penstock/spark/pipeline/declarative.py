@@ -56,6 +56,7 @@ def run_declarative(job: Job, report: Reporter, stopper: Stopper) -> int:
     """Runs every flow of the project until it has done what there is to do now."""
     plan = _plan(job)
     from penstock.spark.pipeline.child import java_pid
+    from penstock.spark.pipeline.pulse import start_pulse
     from penstock.spark.pipeline.queries import Watcher, stop_all
 
     server = _start_server(job)
@@ -64,6 +65,7 @@ def run_declarative(job: Job, report: Reporter, stopper: Stopper) -> int:
     client = _connect(server, plan)
     client.streams.addListener(watcher)
     report(words.STARTED, version=server.version, java_pid=java_pid(server))
+    start_pulse(server.sparkContext, lambda line: report(words.WORKING, **line))
     for event in _events(plan, client):
         if stopper.requested.is_set():
             break

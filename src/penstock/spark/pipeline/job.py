@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 STARTED: Final = "started"
+WORKING: Final = "working"
 PROGRESS: Final = "progress"
 FLOW: Final = "flow"
 FAILED: Final = "failed"

@@ -9,14 +9,17 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 
 from penstock.spark.pipeline.errors import PipelineError
+from penstock.spark.pipeline.roles import Role
 from penstock.spark.pipeline.signature import Kind, Setting, Signature, Value
 
 KAFKA = "kafka."
 BOOTSTRAP = "kafka.bootstrap.servers"
 CHECKPOINT = "checkpoint"
+CATALOG = "catalog"
 DESTINATIONS = ("to", "table")
 DIGEST_LENGTH = 12
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -36,6 +39,8 @@ def arguments(signature: Signature, given: Mapping[str, str]) -> dict[str, Value
         name = key.replace("-", "_")
         if name not in known:
             raise PipelineError(_unknown(key, signature))
+        if known[name].is_required and not text.strip():
+            raise PipelineError(f"setting {known[name].option} is empty: {known[name].text}")
         found[name] = convert(known[name], text)
     if missing := [s for s in signature.settings if s.is_required and s.name not in found]:
         what = f" ({missing[0].text})" if missing[0].text else ""
@@ -43,24 +48,65 @@ def arguments(signature: Signature, given: Mapping[str, str]) -> dict[str, Value
             f"setting {missing[0].option} is missing{what}: give it with --set"
             f" {missing[0].option}=..."
         )
+    _check_given(signature, found)
     return found
 
 
-def with_checkpoint(signature: Signature, given: Mapping[str, str], folder: str) -> dict[str, str]:
+def _check_given(signature: Signature, found: Mapping[str, Value]) -> None:
+    """Refuses settings that exclude each other, and the lack of all that would do."""
+    for names, are_exclusive in (
+        (signature.exactly_one_of, True),
+        (signature.at_least_one_of, False),
+    ):
+        given = [name for name in names if found.get(name) is not None]
+        if names and (not given or (are_exclusive and len(given) > 1)):
+            wanted = "exactly one" if are_exclusive else "at least one"
+            raise PipelineError(
+                f"give {wanted} of the settings {' and '.join(names)}"
+                f" ({' and '.join(given) or 'none'} given)"
+            )
+
+
+def with_checkpoint(
+    signature: Signature, given: Mapping[str, str], folder: str, cluster: str | None
+) -> dict[str, str]:
     """The settings, with a place for the query's progress where the pipeline asks for one that
-    nobody has named. Each destination has its own: what was written to one says nothing of another.
+    nobody has named. It goes by what is read and written, and on which cluster: what was written
+    to one place says nothing of another, and a folder is the same one from wherever it is named.
     """
     if CHECKPOINT in given or not any(s.name == CHECKPOINT for s in signature.settings):
         return dict(given)
-    places = json.dumps([given.get(name) for name in DESTINATIONS])
-    digest = hashlib.sha256(places.encode()).hexdigest()[:DIGEST_LENGTH]
-    return {**given, CHECKPOINT: f"{folder}/{digest}"}
+    digest = hashlib.sha256(json.dumps([cluster, _places(signature, given)]).encode())
+    return {**given, CHECKPOINT: f"{folder}/{digest.hexdigest()[:DIGEST_LENGTH]}"}
+
+
+def _places(signature: Signature, given: Mapping[str, str]) -> dict[str, str]:
+    """What is read and written, by the names of the settings."""
+    found = {name: given[name] for name in DESTINATIONS if name in given}
+    for setting in signature.settings:
+        text = given.get(setting.name, given.get(setting.option))
+        if text is None or setting.role is None:
+            continue
+        if setting.role.is_place and CATALOG not in given:
+            found[setting.name] = address_of(text)
+        elif setting.role.is_topic or setting.role.is_place or setting.role is Role.CATALOG:
+            found[setting.name] = text
+    return found
+
+
+def address_of(place: str) -> str:
+    """The folder that is meant, wherever the command is given: an absolute path, or an address."""
+    path = place.removeprefix("file://")
+    return place.rstrip("/") if "://" in path else os.path.abspath(path)
 
 
 def convert(setting: Setting, text: str) -> Value:
     """One value, by the setting's type."""
     if setting.may_be_none and text.strip().lower() in ("", "none"):
         return None
+    if setting.choices and text not in setting.choices:
+        allowed = " or ".join(setting.choices)
+        raise PipelineError(f"setting {setting.option} must be {allowed}, not {text!r}")
     if setting.kind is Kind.STR:
         return text
     if setting.kind is Kind.LIST:

@@ -42,6 +42,8 @@ class View(Protocol):
 
     def progress(self, line: dict[str, Any]) -> None: ...
 
+    def working(self, line: dict[str, Any]) -> None: ...
+
     def note(self, event: str, text: str, **more: Any) -> None: ...
 
     def output(self, line: str) -> None: ...
@@ -123,6 +125,7 @@ class Supervisor:
             time.sleep(POLL_S)
 
     def _run_child(self) -> Ending:
+        self._view.note("starting", f"starts Spark, {self._job.master}", master=self._job.master)
         self._child = Child(self._job, self._folder, self._on_event, self._view.output)
         pid = self._child.pid
         self._note(self._run.status, child_pid=pid, child_born=state.born(pid))
@@ -190,6 +193,8 @@ class Supervisor:
             self._progress[event["query"]] = event
             self._folder.write_progress(self._progress)
             self._view.progress(event)
+        elif kind == words.WORKING:
+            self._view.working(event)
         elif kind == words.FLOW:
             self._view.note("flow", event["message"])
 

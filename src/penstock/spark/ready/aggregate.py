@@ -2,7 +2,8 @@
 
 The topic gets a row for each window and key whenever they change; its key is the window's start and
 the key, so that the last row of a key stands (a compacted topic keeps just that). With `final` it
-gets one row for each, when the window is over. The table, Parquet, always gets the final rows.
+gets one row for each, when the window is over. Its timestamp is that of the youngest record. The
+table, Parquet, always gets the final rows.
 
 A window is over when a record comes that is `late` younger than its end. Records that come after
 that are left out (Spark counts them: numRowsDroppedByWatermark), and so are records without a time.
@@ -12,23 +13,25 @@ that cannot be decoded fails the query: the pipeline route-errors sorts such out
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from penstock.spark.batches import write_each_once
-from penstock.spark.errors import OptionError
 from penstock.spark.formats import decode_rows, encode, infer_topic
+from penstock.spark.pipeline.roles import Role
+
+AT_LEAST_ONE_OF = ("to", "table")
 
 
 def pipeline(
     spark: SparkSession,
     *,
-    topic: Annotated[str, "topic to read"],
+    topic: Annotated[str, "topic to read", Role.SOURCE_TOPIC],
     checkpoint: Annotated[str, "folder of the query's progress and state"],
-    to: Annotated[str | None, "topic to write to"] = None,
-    table: Annotated[str | None, "folder of the table to write to"] = None,
+    to: Annotated[str | None, "topic to write to", Role.TARGET_TOPIC] = None,
+    table: Annotated[str | None, "folder of the table to write to", Role.TARGET_FOLDER] = None,
     by: Annotated[str, "columns of the key, in SQL"] = "string(key) as key",
     sums: Annotated[str, "columns to add up, in SQL"] = "",
     time: Annotated[str, "when a record happened, in SQL"] = "timestamp",
@@ -36,17 +39,17 @@ def pipeline(
     slide: Annotated[str | None, "a new window begins this often; else when one is over"] = None,
     late: Annotated[str, "how late records may come"] = "1 minute",
     final: Annotated[bool, "write only windows that are over, once each"] = False,
-    value_format: Annotated[str, "raw, string, json, avro, avro-confluent"] = "json",
+    value_format: Annotated[
+        str, "raw, string, json, avro, avro-confluent", Role.INFERRED_FORMAT
+    ] = "json",
     value_schema: Annotated[
         str | None, "schema of the values; that of JSON can be inferred"
     ] = None,
-    start: Annotated[str, "where a new query begins: earliest or latest"] = "earliest",
+    start: Annotated[Literal["earliest", "latest"], "where a new query begins"] = "earliest",
     once: Annotated[bool, "stop when all that is there now is done"] = False,
     trigger: Annotated[str, "time between micro-batches"] = "1 second",
     **kafka: str,
 ) -> None:
-    if to is None and table is None:
-        raise OptionError("aggregate writes to a topic or a table: give the setting to, or table")
     rows = (
         spark.readStream.format("penstock")
         .options(**kafka)
@@ -63,6 +66,7 @@ def pipeline(
         messages = windows.select(
             encode(sf.struct("start", "by.*"), "json").alias("key"),
             encode(sf.struct("start", "end", "by.*", "count", "sums.*"), "json").alias("value"),
+            "timestamp",
         )
         writer = messages.writeStream.queryName(f"aggregate {topic} to {to}").trigger(**when)
         writer = writer.option("checkpointLocation", f"{checkpoint}/topic")
@@ -81,17 +85,22 @@ def pipeline(
 def totals(
     rows: DataFrame, by: str, sums: str, time: str, window: str, slide: str | None, late: str
 ) -> DataFrame:
-    """A row for each window and key: start, end, by, count and sums."""
+    """A row for each window and key: start, end, by, count, sums, and the youngest timestamp."""
     picked = rows.select(
         sf.expr(time).cast("timestamp").alias("at"),
         sf.expr(f"struct({by})").alias("by"),
         sf.expr(f"struct({sums})").alias("sums"),
+        "timestamp",
     )
     names = picked.select("sums.*").columns if sums else []
     added = [sf.sum(f"sums.{name}").alias(f"sum_{name}") for name in names]
     return (
         picked.withWatermark("at", late)
         .groupBy(sf.window("at", window, slide), "by")
-        .agg(sf.count("*").alias("count"), sf.struct(*added).alias("sums"))
-        .select("window.start", "window.end", "by", "count", "sums")
+        .agg(
+            sf.count("*").alias("count"),
+            sf.struct(*added).alias("sums"),
+            sf.max("timestamp").alias("timestamp"),
+        )
+        .select("window.start", "window.end", "by", "count", "sums", "timestamp")
     )

@@ -6,32 +6,42 @@ date and hour (of the timestamp, in UTC). Its format is parquet, or delta or ice
 before date and hour; value stays as it was, so that replay and audit find what the topic had.
 
 Each micro-batch is one commit. A query that is started again goes on where it was; with a new
-checkpoint it goes on where the table ends. Every `compact_every` batches, small files of hours that
-got nothing new for `compact_after_s` are put together.
+checkpoint it goes on where the table ends. A checkpoint that is further than its table is refused.
+Every `compact_every` batches, small files of hours that got nothing new for `compact_after_s` are
+put together.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark.lake.append import append_batch
 from penstock.spark.lake.compact import Policy, compact
+from penstock.spark.lake.progress import check_not_ahead
 from penstock.spark.lake.rows import RECORD, with_decoded
 from penstock.spark.lake.staging import clear_leftovers
 from penstock.spark.lake.start import starting_offsets
 from penstock.spark.lake.table import open_table
+from penstock.spark.pipeline.roles import Role
 
 
 def pipeline(
     spark: SparkSession,
     *,
-    topic: Annotated[list[str], "topics to archive, separated by commas"],
-    to: Annotated[str, "folder of the table"],
+    topic: Annotated[list[str], "topics to archive, separated by commas", Role.SOURCE_TOPIC],
+    to: Annotated[str, "folder of the table, or s3://, gs://, abfs://", Role.TARGET_TABLE],
     checkpoint: Annotated[str, "folder of the query's progress"],
-    table_format: Annotated[str, "parquet, delta or iceberg"] = "parquet",
-    value_format: Annotated[str | None, "decode values too: string, json, avro"] = None,
+    table_format: Annotated[Literal["parquet", "delta", "iceberg"], "of the table"] = "parquet",
+    catalog: Annotated[
+        str | None,
+        "Iceberg catalog: address or name; tables are then NAMESPACE.TABLE",
+        Role.CATALOG,
+    ] = None,
+    value_format: Annotated[
+        str | None, "decode values too: string, json, avro", Role.FORMAT
+    ] = None,
     value_schema: Annotated[str | None, "schema of the values, for json and avro"] = None,
     once: Annotated[bool, "stop when all that is there now is done"] = False,
     trigger: Annotated[str, "time between micro-batches"] = "1 minute",
@@ -42,7 +52,8 @@ def pipeline(
     file_mb: Annotated[int, "size of a compacted file in MiB"] = 128,
     **kafka: str,
 ) -> None:
-    table = open_table(to, table_format)
+    table = open_table(to, table_format, catalog)
+    check_not_ahead(spark, table, checkpoint, kafka)
     clear_leftovers(table)
     policy = Policy(compact_after_s, compact_files, file_mb * 2**20)
     rows = (

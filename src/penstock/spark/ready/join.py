@@ -2,7 +2,8 @@
 
 `on` and `columns` are SQL over the rows `this` (the topic) and `other`. Rows of topics have key,
 value (decoded), topic, partition, offset, timestamp and at (their time); those of a table have
-value, with the table's columns. What is written is `columns` as JSON, with the key of `this`.
+value, with the table's columns. What is written is `columns` as JSON, with the key of `this` and
+the timestamp of the younger record.
 
 Two topics: records meet whose times are at most `within` apart. A record that is more than `late`
 behind the younger ones of its topic may be left out. With `how=left` a record that meets none is
@@ -15,47 +16,51 @@ nothing, so records without what `on` compares are written only with `how=left`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from penstock.spark.batches import write_each_once
-from penstock.spark.errors import OptionError
 from penstock.spark.formats import decode_rows, encode, infer_topic
+from penstock.spark.pipeline.roles import Role
+
+EXACTLY_ONE_OF = ("other", "table")
 
 
 def pipeline(
     spark: SparkSession,
     *,
-    topic: Annotated[str, "topic to read"],
-    to: Annotated[str, "topic to write to"],
+    topic: Annotated[str, "topic to read", Role.SOURCE_TOPIC],
+    to: Annotated[str, "topic to write to", Role.TARGET_TOPIC],
     on: Annotated[str, "which rows meet, in SQL: this.value.id = other.value.id"],
     checkpoint: Annotated[str, "folder of the query's progress and state"],
-    other: Annotated[str | None, "topic to join with"] = None,
-    table: Annotated[str | None, "folder of the table to join with"] = None,
+    other: Annotated[str | None, "topic to join with", Role.SOURCE_TOPIC] = None,
+    table: Annotated[str | None, "folder of the table to join with", Role.SOURCE_FOLDER] = None,
     table_format: Annotated[str, "parquet, delta, or another that Spark reads"] = "parquet",
     reread: Annotated[bool, "read the table anew for each micro-batch"] = False,
-    how: Annotated[str, "inner or left"] = "inner",
+    how: Annotated[Literal["inner", "left"], "what becomes of records that meet none"] = "inner",
     columns: Annotated[str, "what to write, in SQL"] = "this.value as this, other.value as other",
     within: Annotated[str, "how far apart in time records of two topics may be"] = "10 minutes",
     late: Annotated[str, "how late records may come"] = "10 minutes",
     time: Annotated[str, "when a record of the topic happened, in SQL"] = "timestamp",
     other_time: Annotated[str, "when a record of the other topic happened"] = "timestamp",
-    value_format: Annotated[str, "raw, string, json, avro, avro-confluent"] = "json",
+    value_format: Annotated[
+        str, "raw, string, json, avro, avro-confluent", Role.INFERRED_FORMAT
+    ] = "json",
     value_schema: Annotated[
         str | None, "schema of the values; that of JSON can be inferred"
     ] = None,
-    other_format: Annotated[str | None, "format of the other topic; else the same"] = None,
+    other_format: Annotated[
+        str | None, "format of the other topic; else the same", Role.INFERRED_FORMAT
+    ] = None,
     other_schema: Annotated[str | None, "schema of the other topic's values"] = None,
-    start: Annotated[str, "where a new query begins: earliest or latest"] = "earliest",
+    start: Annotated[Literal["earliest", "latest"], "where a new query begins"] = "earliest",
+    keep_timestamps: Annotated[bool, "write each record with the time that it had"] = True,
     once: Annotated[bool, "stop when all that is there now is done"] = False,
     trigger: Annotated[str, "time between micro-batches"] = "1 second",
     **kafka: str,
 ) -> None:
-    if (other is None) == (table is None) or how not in ("inner", "left"):
-        raise OptionError("join takes the setting other or table, and how is inner or left")
-
     def read(name: str, form: str, schema: str | None, at: str) -> DataFrame:
         rows = (
             spark.readStream.format("penstock")
@@ -74,7 +79,11 @@ def pipeline(
 
     def messages(left: DataFrame, right: DataFrame, condition: str) -> DataFrame:
         met = left.alias("this").join(right.alias("other"), sf.expr(condition), how)
-        return met.select("this.key", encode(sf.expr(f"struct({columns})"), "json").alias("value"))
+        value = encode(sf.expr(f"struct({columns})"), "json").alias("value")
+        at = sf.col("this.timestamp")
+        if other is not None:
+            at = sf.greatest(at, sf.col("other.timestamp")).alias("timestamp")
+        return met.select("this.key", value, *([at] if keep_timestamps else []))
 
     this = read(topic, value_format, value_schema, time)
     options = {**kafka, "topic": to}

@@ -1,10 +1,10 @@
 """Sorts a topic: good records go to one topic, bad ones to a dead-letter topic with the reason.
 
 Bad is what cannot be decoded, and what `check` is not true for (null is not true). Both are passed
-on as they are, with key, value and headers; the headers of a dead letter also say the reason,
-where the record was and how often it has failed (penstock.dead.*). Good and bad rows are written
-by one query in the same transactions, so a record is in one of the two topics, once. The pipeline
-redrive sends dead letters back.
+on as they are, with key, value, headers and timestamp; the headers of a dead letter also say the
+reason, where the record was and how often it has failed (penstock.dead.*). Good and bad rows are
+written by one query in the same transactions, so a record is in one of the two topics, once. The
+pipeline redrive sends dead letters back.
 
 A record without a value is decoded as null: it is good, unless `check` is not true for it. A check
 that raises an error fails the query: use the functions of SQL that give null instead (try_divide).
@@ -12,28 +12,32 @@ that raises an error fails the query: use the functions of SQL that give null in
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from penstock.spark.formats import decode_checked, infer_topic
 from penstock.spark.formats.dead_letters import letter_headers
+from penstock.spark.pipeline.roles import Role
 
 
 def pipeline(
     spark: SparkSession,
     *,
-    topic: Annotated[str, "topic to read"],
-    to: Annotated[str, "topic for good records"],
-    dead: Annotated[str, "topic for dead letters"],
+    topic: Annotated[str, "topic to read", Role.SOURCE_TOPIC],
+    to: Annotated[str, "topic for good records", Role.TARGET_TOPIC],
+    dead: Annotated[str, "topic for dead letters", Role.TARGET_TOPIC],
     checkpoint: Annotated[str, "folder of the query's progress"],
     check: Annotated[str | None, "what good records fulfil, in SQL: value.price > 0"] = None,
-    value_format: Annotated[str, "raw, string, json, avro, avro-confluent"] = "json",
+    value_format: Annotated[
+        str, "raw, string, json, avro, avro-confluent", Role.INFERRED_FORMAT
+    ] = "json",
     value_schema: Annotated[
         str | None, "schema of the values; that of JSON can be inferred"
     ] = None,
-    start: Annotated[str, "where a new query begins: earliest or latest"] = "earliest",
+    start: Annotated[Literal["earliest", "latest"], "where a new query begins"] = "earliest",
+    keep_timestamps: Annotated[bool, "write each record with the time that it had"] = True,
     once: Annotated[bool, "stop when all that is there now is done"] = False,
     trigger: Annotated[str, "time between micro-batches"] = "1 second",
     **kafka: str,
@@ -65,6 +69,7 @@ def pipeline(
             sf.when(is_bad, letter_headers(sf.col("reason")))
             .otherwise(sf.col("headers"))
             .alias("headers"),
+            *(["timestamp"] if keep_timestamps else []),
         )
         .writeStream.format("penstock")
         .options(**kafka)

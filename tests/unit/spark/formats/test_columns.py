@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import LongType
 
 from penstock.spark.errors import OptionError
-from penstock.spark.formats.columns import Schema, _format
+from penstock.spark.formats.columns import Schema, format_of
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ from penstock.spark.formats.columns import Schema, _format
 )
 def test_what_is_refused(text: str, schema: Schema, said: str) -> None:
     with pytest.raises(OptionError) as refused:
-        _format(text, schema)
+        format_of(text, schema)
     assert said in str(refused.value)
 
 
 def test_a_schema_from_its_file(tmp_path: Path) -> None:
     file = tmp_path / "id.avsc"
     file.write_text('"long"')
-    found = _format("Avro-Confluent:12", f"@{file}")
+    found = format_of("Avro-Confluent:12", f"@{file}")
     assert (found.name, found.schema, found.header) == ("avro-confluent", '"long"', (12,))

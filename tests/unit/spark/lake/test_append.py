@@ -25,7 +25,7 @@ def test_of_two_tries_of_a_batch_one_is_committed(table: Table) -> None:
     tries[0].forget()
     tries[1].withdraw(table)
     assert offsets_read(table) == offsets_seen(table) == [0, 1]
-    assert len(data_files(table.folder)) == 1
+    assert len(data_files(table.local)) == 1
 
 
 def test_a_commit_that_was_outrun_is_made_again(

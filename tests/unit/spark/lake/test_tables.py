@@ -59,7 +59,7 @@ def test_what_was_committed_is_read_by_us_and_by_others(table: Table) -> None:
     assert table.load().number == -1
     add(table, 0, 0)
     add(table, 1, 3, hour=6)
-    again = open_table(str(table.folder))
+    again = open_table(str(table.local))
     version = again.load()
     assert again.FORMAT == table.FORMAT
     assert offsets_read(again) == list(range(6))
@@ -141,12 +141,10 @@ def test_a_folder_holds_one_table_of_one_format(plain: Table, tmp_path: Path) ->
     with pytest.raises(OptionError, match="there is no table in"):
         open_table(str(tmp_path / "nowhere"))
     with pytest.raises(OptionError, match="parquet or delta or iceberg, not 'csv'"):
-        open_table(str(plain.folder), "csv")
-    with pytest.raises(OptionError, match="s3a://bucket/lake is not in a file system of this"):
-        open_table("s3a://bucket/lake", "parquet")
+        open_table(str(plain.local), "csv")
     add(plain, 0, 0)
     with pytest.raises(OptionError, match="has the format parquet, not delta"):
-        open_table(str(plain.folder), "delta")
+        open_table(str(plain.local), "delta")
 
 
 def test_dying_at_each_move_of_a_batch(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +157,7 @@ def test_dying_at_each_move_of_a_batch(table: Table, monkeypatch: pytest.MonkeyP
             batch = batch_of(table, *parts)
             with pytest.raises(Died):
                 commit_batch(table, "q", 1, batch, base)
-        found = open_table(str(table.folder))
+        found = open_table(str(table.local))
         if table.last_batch(found.load(), "q") == 1:  # a log of our own comes before the moves
             break
         assert offsets_read(found) == [0, 1, 2]
@@ -192,7 +190,7 @@ def test_a_batch_that_died_is_completed_by_whoever_opens_the_table(
         with pytest.raises(Died):
             commit_batch(plain, "q", 1, batch, base)
     assert len(offsets_seen(plain)) == 3 + moves, "others see a part, and nothing twice"
-    assert offsets_read(open_table(str(plain.folder))) == list(range(5))
+    assert offsets_read(open_table(str(plain.local))) == list(range(5))
     assert offsets_seen(plain) == list(range(5))
 
 
@@ -212,7 +210,7 @@ def test_a_compaction_that_died_shows_no_row_twice(
             change()
     seen = offsets_seen(plain)
     assert len(seen) == len(set(seen))
-    assert offsets_read(open_table(str(plain.folder))) == list(range(9))
+    assert offsets_read(open_table(str(plain.local))) == list(range(9))
     assert offsets_seen(plain) == list(range(9))
 
 
@@ -229,7 +227,7 @@ def test_the_log_names_all_files_now_and_then_and_forgets(
     replace_all(plain)
     for number in range(7, 9):
         add(plain, number, 3 * number)
-    entries = sorted(path.name for path in (plain.folder / "_penstock" / "log").iterdir())
+    entries = sorted(path.name for path in (plain.local / "_penstock" / "log").iterdir())
     assert [int(name[:-5]) for name in entries] == [8, 9]
     assert offsets_read(plain) == offsets_seen(plain) == list(range(27))
     assert plain.load().number == 9
@@ -243,10 +241,10 @@ def test_what_tries_left_is_removed_in_time(table: Table, monkeypatch: pytest.Mo
         with pytest.raises(Died):
             commit_batch(table, "q", 1, lost)
     if table.FORMAT != "parquet":
-        files.publish(table.folder, lost.files)
+        files.publish(table.local, lost.files)
     clear_leftovers(table)
     assert lost.folder.exists(), "its driver may still live"
     clear_leftovers(table, older_than_s=-1)
     assert not lost.folder.exists()
-    assert len(data_files(table.folder)) == 1
+    assert len(data_files(table.local)) == 1
     assert offsets_read(table) == [0, 1, 2]

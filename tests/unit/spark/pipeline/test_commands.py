@@ -36,6 +36,7 @@ LINE = {
     "state_rows": 1000,
     "state_bytes": 2048,
 }
+WORK = {"tasks_done": 3, "tasks": 8, "seconds": 4.0}
 READY = '''
 """Copies a topic.
 
@@ -70,10 +71,12 @@ def test_progress_in_words() -> None:
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with view_for(Format.JSON, "p") as shown:
         shown.note("started", "runs", version="4")
+        shown.working(WORK)
         shown.progress(LINE)
         shown.output("printed by the pipeline")
     said = capsys.readouterr()
-    first, second = map(json.loads, said.out.splitlines())
+    first, work, second = map(json.loads, said.out.splitlines())
+    assert work == {"event": "working", "pipeline": "p", **WORK}
     assert first == {"event": "started", "pipeline": "p", "text": "runs", "version": "4"}
     assert second == {"event": "progress", "pipeline": "p", **LINE}
     assert said.err == "printed by the pipeline\n"
@@ -83,7 +86,10 @@ def test_plain_lines_are_few(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with view_for(Format.TEXT, "p") as shown:
+        shown.working(WORK)
+        shown.working(WORK)
         shown.progress(LINE)
+        shown.working(WORK)
         shown.progress({**LINE, "batch": 8})
         shown.progress({**LINE, "query": "other"})
         monkeypatch.setattr(view, "LINE_S", 0.0)
@@ -93,7 +99,8 @@ def test_plain_lines_are_few(
     said = capsys.readouterr()
     assert said.out == "printed\n"
     lines = [line.partition(" ·")[0] for line in said.err.splitlines()]
-    assert lines == ["words: batch 7", "other: batch 7", "words: batch 9", "error: p: no topic"]
+    assert said.err.startswith("p: at work · 3 of 8 tasks done · for 4.0s\n")
+    assert lines[1:] == ["words: batch 7", "other: batch 7", "words: batch 9", "error: p: no topic"]
 
 
 def test_a_line_per_query_is_drawn_anew_on_a_terminal() -> None:
@@ -102,12 +109,15 @@ def test_a_line_per_query_is_drawn_anew_on_a_terminal() -> None:
     with Live(console=console, auto_refresh=False) as live:
         shown = LiveView("p", live)
         shown.note("started", "runs on Spark")
+        shown.working(WORK)
         shown.progress(LINE)
         shown.progress({**LINE, "batch": 8})
         shown.progress({**LINE, "query": "other"})
     drawn = screen.getvalue()
     assert "p: runs on Spark" in drawn
     first, second = drawn.index("words: batch 7"), drawn.index("words: batch 8")
+    assert "at work" in drawn[:first]
+    assert "at work" not in drawn[second:]
     assert "\r\x1b[2K" in drawn[first:second], "the line was erased"
     last = drawn[drawn.rindex("words: batch 8") :]
     assert "other: batch 7" in last

@@ -81,6 +81,10 @@ def test_a_plain_script_takes_no_settings(tmp_path: Path) -> None:
             "x = 1\ndef pipeline(spark, *, a: int = x): ...",
             "pipeline.py:2: the default of a is `x`",
         ),
+        (
+            'def pipeline(spark, *, a: Annotated[str, "x", Role.TOPIC]): ...',
+            "pipeline.py:1: setting a has the role TOPIC: there are SOURCE_TOPIC",
+        ),
         ("def pipeline(spark, topic): ...", "pipeline.py:1: pipeline takes the SparkSession and"),
         ("def pipeline(spark:\n", "pipeline.py:1: '(' was never closed: correct the file"),
     ],
@@ -129,6 +133,7 @@ def test_what_is_refused(signature: Signature, tmp_path: Path) -> None:
     assert refused(signature, **here, topci="x").startswith(
         "there is no setting topci (did you mean topic?): the pipeline takes topic, checkpoint, "
     )
+    assert refused(signature, **here | {"topic": " "}) == "setting topic is empty: topic to read"
     assert "rows-max must be a whole number, not '1.5'" in refused(
         signature, **here, rows_max="1.5"
     )
@@ -139,14 +144,54 @@ def test_what_is_refused(signature: Signature, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_filled_in_where_it_is_asked_for(signature: Signature) -> None:
-    def place(**given: str) -> str:
-        return with_checkpoint(signature, {"topic": "t", **given}, "/here")["checkpoint"]
+    def place(cluster: str = "c", **given: str) -> str:
+        filled = with_checkpoint(signature, {"topic": "t", **given}, "/here", cluster)
+        return filled["checkpoint"]
 
     assert place() == place(trigger="1 minute")
     assert place().startswith("/here/")
     assert len({place(), place(to="a"), place(to="b"), place(to="a", table="b")}) == 4
-    assert with_checkpoint(signature, {"checkpoint": "/mine"}, "/here") == {"checkpoint": "/mine"}
-    assert with_checkpoint(Signature(is_function=True), {}, "/here") == {}
+    assert place(to="a") != place(to="a", cluster="another")
+    mine = {"checkpoint": "/mine"}
+    assert with_checkpoint(signature, mine, "/here", "c") == mine
+    assert with_checkpoint(Signature(is_function=True), {}, "/here", "c") == {}
+
+
+def test_a_checkpoint_goes_by_the_folder_that_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = signature_of(ready_pipelines()["archive"])
+
+    def place(to: str) -> str:
+        given = {"topic": "t", "to": to}
+        return with_checkpoint(archive, given, "/here", "c")["checkpoint"]
+
+    found = []
+    for name in ("one", "another"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        found.append(place("lake/orders"))
+        assert found[-1] == place(str(tmp_path / name / "lake" / "orders/"))
+        assert found[-1] == place(f"file://{tmp_path}/{name}/./lake/orders")
+    assert found[0] != found[1]
+    assert place("s3://bucket/orders") == place("s3://bucket/orders/") != place("s3://other/orders")
+
+
+def test_settings_of_which_one_has_to_be_given() -> None:
+    ready = {name: signature_of(path) for name, path in ready_pipelines().items()}
+    here = {"topic": "t", "to": "u", "checkpoint": "c", "on": "true"}
+    for given in ({}, {"other": "o", "table": "f"}):
+        said = refused(ready["join"], **here, **given)
+        assert said.startswith("give exactly one of the settings other and table")
+    assert refused(ready["audit"], topic="t") == (
+        "give exactly one of the settings archive and copy (none given)"
+    )
+    assert "at least one of the settings to and table" in refused(
+        ready["aggregate"], topic="t", checkpoint="c"
+    )
+    assert refused(ready["join"], **here, other="o", how="outer") == (
+        "setting how must be inner or left, not 'outer'"
+    )
 
 
 def test_values_of_a_file_become_texts() -> None:

@@ -34,6 +34,9 @@ class Shown:
     def progress(self, line: dict[str, Any]) -> None:
         self.notes.append("progress")
 
+    def working(self, line: dict[str, Any]) -> None:
+        self.notes.append("working")
+
     def note(self, event: str, text: str, **more: Any) -> None:
         self.notes.append(event)
 
@@ -98,7 +101,8 @@ def test_a_crash_is_followed_by_another_start(
     code, left, notes = run(play, folder, monkeypatch)
     assert (code, left.status, left.exit_code, left.restarts) == (7, state.DONE, 7, 2)
     assert left.last_error == "it broke"
-    assert notes == ["started", "progress", "restart", "started", "restart", "started", "done"]
+    begun = ["starting", "started"]
+    assert notes == [*begun, "progress", "restart", *begun, "restart", *begun, "done"]
     assert folder.progress() == {"words": PROGRESS}
 
 
@@ -228,9 +232,9 @@ def test_the_child_of_a_killed_parent_is_waited_for(
 
         monkeypatch.setattr(supervise.time, "sleep", look)
         _, _, notes = run(Play([Ending(0)]), folder, monkeypatch)
-        assert notes == ["waiting", "started", "done"]
+        assert notes == ["waiting", "starting", "started", "done"]
         assert pids == {(os.getpid(), orphan.pid)}, "whoever stops it while it waits finds it"
         assert orphan.wait(10) == -signal.SIGKILL
     folder.write_run(before)
     _, _, notes = run(Play([Ending(0)]), folder, monkeypatch)
-    assert notes == ["started", "done"], "the number alone does not count"
+    assert notes == ["starting", "started", "done"], "the number alone does not count"
