@@ -2,7 +2,8 @@
 synonyms.
 
 A topic, broker or group (be there one or not) has all its settings described, the broker without a
-name the cluster-wide dynamic ones. The chain of synonyms begins with what is in force. Unlike
+name the cluster-wide dynamic ones. Those of Kafka's that have no effect here are described too;
+their documentation says so. The chain of synonyms begins with what is in force. Unlike
 Kafka, a coarser synonym (`log.retention.hours` for `retention.ms`) is shown also when only it is
 set, since then it is the source.
 """
@@ -23,8 +24,8 @@ from penstock.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-RESOURCES_AT_ONCE_MAX = 10
-"""All settings of one take a quarter of a millisecond."""
+RESOURCES_AT_ONCE_MAX = 4
+"""All settings of a broker take about two milliseconds, those of a topic a quarter of one."""
 
 
 @handler(DescribeConfigsRequest, DescribeConfigsResponse, at_once_max=RESOURCES_AT_ONCE_MAX)

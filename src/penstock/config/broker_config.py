@@ -17,8 +17,17 @@ from penstock.config.broker_cluster import ClusterSettings, check_cluster
 from penstock.config.broker_groups import GroupSettings
 from penstock.config.broker_log import LogSettings
 from penstock.config.broker_net import NetworkSettings
+from penstock.config.broker_table import BrokerTable
 from penstock.config.broker_transactions import TransactionSettings
-from penstock.config.listeners import Listener, parse_address, parse_listeners
+from penstock.config.kafka_settings import read_kafka_settings
+from penstock.config.listeners import (
+    PLAINTEXT,
+    SECURITY_PROTOCOLS,
+    Listener,
+    parse_address,
+    parse_listeners,
+    parse_protocol_map,
+)
 from penstock.config.table import (
     Between,
     ConfigError,
@@ -26,11 +35,12 @@ from penstock.config.table import (
     OneOf,
     Only,
     SettingType,
-    Table,
     UpdateMode,
     at_least,
     setting,
 )
+
+_NO_BROKER_ID = -1
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,21 @@ class NodeSettings:
         1,
         "The node's number in its cluster; it is written into the data folder and must not change.",
         rule=at_least(0),
+        importance=Importance.HIGH,
+    )
+    broker_id: int = setting(
+        SettingType.INT,
+        _NO_BROKER_ID,
+        "The older name of `node.id`, which counts where `node.id` is not set.",
+        rule=at_least(_NO_BROKER_ID),
+        importance=Importance.HIGH,
+    )
+    process_roles: tuple[str, ...] = setting(
+        SettingType.LIST,
+        ("broker", "controller"),
+        "What the node is. Every node is a broker, and those in the metadata quorum are its "
+        "controllers, whatever is said here; so `broker` must be among them.",
+        rule=OneOf(("broker", "controller")),
         importance=Importance.HIGH,
     )
     broker_rack: str | None = setting(
@@ -146,6 +171,9 @@ class BrokerConfig(
     GroupSettings,
     TransactionSettings,
 ):
+    without_effect: tuple[tuple[str, str], ...] = ()
+    """Settings of Kafka that were given and have no effect, with their values."""
+
     @property
     def data_dir(self) -> str:
         """The one data folder."""
@@ -172,75 +200,56 @@ class BrokerConfig(
 
 
 _NO_AUTH = "it has no authentication or encryption yet"
-_NO_SHARE_GROUPS = "it has no share groups yet"
-_NO_STREAMS_GROUPS = "it has no streams groups"
-_FOLLOWS = "its value follows from how a node works; leave it out"
 _NO_TIER = "it has no remote tier"
-_ONE_LOOP = "a node is one event loop and sizes its threads itself; leave it out"
 
-BROKER_SETTINGS = Table(
-    "broker",
+BROKER_SETTINGS = BrokerTable(
     BrokerConfig,
     absent={
-        "broker.id": "use node.id",
-        "process.roles": "every node is broker and controller; leave it out",
-        "controller.listener.names": "the quorum uses the listener of "
-        "inter.broker.listener.name; leave it out",
-        "log.message.downconversion.enable": "it went with the old message formats in Kafka 4.0; "
-        "leave it out",
-        "log.message.format.version": "it went with the old message formats in Kafka 4.0; leave "
-        "it out",
-        "log.flush.start.offset.checkpoint.interval.ms": (
-            "log.flush.offset.checkpoint.interval.ms is for both kinds of offsets"
-        ),
-        "background.threads": _ONE_LOOP,
-        "num.io.threads": _ONE_LOOP,
-        "num.network.threads": _ONE_LOOP,
-        "num.recovery.threads.per.data.dir": _ONE_LOOP,
-        "num.replica.": _ONE_LOOP,
-        "replica.socket.receive.buffer.bytes": "socket.receive.buffer.bytes is for all",
-        "replication.quota.": _FOLLOWS,
-        "controller.quorum.append.linger.ms": _FOLLOWS,
-        "controller.quorum.retry.backoff.": _FOLLOWS,
-        "metadata.max.retention.": "the last two snapshots are kept; leave it out",
-        "metadata.log.": _FOLLOWS,
-        "initial.broker.registration.timeout.ms": "a node waits until it is registered",
-        "group.share.": _NO_SHARE_GROUPS,
-        "share.": _NO_SHARE_GROUPS,
-        "group.streams.": _NO_STREAMS_GROUPS,
-        "group.coordinator.threads": _ONE_LOOP,
-        "group.coordinator.background.threads": _ONE_LOOP,
-        "group.coordinator.append.linger.ms": _FOLLOWS,
-        "group.coordinator.cached.buffer.max.bytes": _FOLLOWS,
-        "group.consumer.regex.refresh.interval.ms": "regular expressions are looked up anew "
-        "whenever topics change; leave it out",
-        "offsets.load.buffer.size": _FOLLOWS,
-        "offsets.topic.compression.codec": "records of the offsets topic are not compressed",
-        "transaction.state.log.load.buffer.size": _FOLLOWS,
-        "transaction.two.phase.commit.enable": "it has no two-phase commit with other systems",
-        "remote.": _NO_TIER,
-        "ssl.": _NO_AUTH,
-        "sasl.": _NO_AUTH,
-        "delegation.token.": _NO_AUTH,
-        "authorizer.class.name": _NO_AUTH,
-        "listener.security.protocol.map": _NO_AUTH,
-        "security.": _NO_AUTH,
-        "metric.reporters": "metrics are read from /metrics",
-        "metrics.": "metrics are read from /metrics",
+        "log.message.timestamp.difference.max.ms": "use log.message.timestamp.before.max.ms and "
+        "log.message.timestamp.after.max.ms",
+        "zookeeper.": "nodes keep the cluster's metadata themselves; use controller.quorum.voters",
+        "config.providers.": "values are taken as they stand",
+        "rlmm.config.": _NO_TIER,
+        "rsm.config.": _NO_TIER,
+        "super.users": _NO_AUTH,
+        "allow.everyone.if.no.acl.found": _NO_AUTH,
+        "password.encoder.": _NO_AUTH,
     },
+    kafka=read_kafka_settings(),
 )
 
 
 def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     """The typed settings of `texts` by name, checked one by one and against each other."""
     values: dict[str, Any] = BROKER_SETTINGS.parse(texts)
-    config = BrokerConfig(**values)
+    config = BrokerConfig(
+        **values | _node_id(values), without_effect=BROKER_SETTINGS.without_effect(texts)
+    )
     _check(config)
     return config
 
 
+def _node_id(values: Mapping[str, Any]) -> dict[str, int]:
+    """`node.id` by its older name, where that alone is given."""
+    older = values.get("broker_id", _NO_BROKER_ID)
+    if older == _NO_BROKER_ID:
+        return {}
+    if values.get("node_id", older) != older:
+        raise ConfigError(
+            f"node.id ({values['node_id']}) and broker.id ({older}) are the same setting: give "
+            "one of them"
+        )
+    return {"node_id": older}
+
+
 def _check(config: BrokerConfig) -> None:
     _check_addresses(config)
+    _check_protocols(config)
+    if "broker" not in config.process_roles:
+        raise ConfigError(
+            f"process.roles cannot be {','.join(config.process_roles)!r}: it must name broker, "
+            "since every node is one"
+        )
     if config.penstock_cluster_id is not None:
         try:
             parse_uuid(config.penstock_cluster_id)
@@ -279,6 +288,17 @@ def _check_addresses(config: BrokerConfig) -> None:
             )
     if config.penstock_http_listen:
         parse_address(config.penstock_http_listen, "penstock.http.listen")
+
+
+def _check_protocols(config: BrokerConfig) -> None:
+    protocols = parse_protocol_map(config.listener_security_protocol_map)
+    for name in (listener.name for listener in config.listen):
+        protocol = protocols.get(name, name if name in SECURITY_PROTOCOLS else PLAINTEXT)
+        if protocol != PLAINTEXT:
+            raise ConfigError(
+                f"listeners names {name}, whose security protocol is {protocol}: listeners are "
+                "neither encrypted nor authenticated yet, so each must be PLAINTEXT"
+            )
 
 
 def _check_group_times(config: BrokerConfig) -> None:

@@ -27,6 +27,14 @@ class NetworkSettings:
         "What clients are told to connect to, by listener name; where it is not set, `listeners`.",
         importance=Importance.HIGH,
     )
+    listener_security_protocol_map: str = setting(
+        SettingType.STRING,
+        ",".join(f"{name}:{name}" for name in ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")),
+        "The security protocol of each listener by its name, as NAME:PROTOCOL; a listener that is "
+        "not named is PLAINTEXT. Listeners are not encrypted or authenticated yet, so all that "
+        "`listeners` names must be PLAINTEXT; others may be mapped as they like.",
+        importance=Importance.LOW,
+    )
     socket_request_max_bytes: int = setting(
         SettingType.INT,
         100 << 20,

@@ -55,13 +55,14 @@ class ConfigEntry(NamedTuple):
 class BrokerSettings:
     """The layers of one broker and their typed sum, `config`."""
 
-    __slots__ = ("cluster", "config", "own", "static")
+    __slots__ = ("_told", "cluster", "config", "own", "static")
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self.static = dict(static)
         self.cluster: dict[str, str] = {}
         self.own: dict[str, str] = {}
         self.config: BrokerConfig = broker_config(self.static)
+        self._told: set[str] = set()
 
     @classmethod
     def of(cls, config: BrokerConfig) -> BrokerSettings:
@@ -72,6 +73,7 @@ class BrokerSettings:
                 for row in BROKER_SETTINGS
                 if (value := getattr(config, row.field)) != row.default
             }
+            | dict(config.without_effect)
         )
 
     def update(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
@@ -102,6 +104,12 @@ class BrokerSettings:
         if refused:
             raise ConfigError(refused[0])
         broker_config(texts)
+
+    def new_without_effect(self) -> list[str]:
+        """The settings that were set without effect since this was asked the last time."""
+        new = [name for name, _ in self.config.without_effect if name not in self._told]
+        self._told.update(new)
+        return new
 
     def describe_topic(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
         """Every topic setting of a topic with `overrides`."""
@@ -136,15 +144,24 @@ class BrokerSettings:
 
     def describe_broker(self) -> list[ConfigEntry]:
         """Every setting of this broker."""
+        set_only = (name for name, _ in self.config.without_effect)
+        rows = {**BROKER_SETTINGS.rows, **BROKER_SETTINGS.kafka.rows}
+        rows |= {name: BROKER_SETTINGS[name] for name in set_only if name not in rows}
         return [
             _entry(
                 row,
-                _text_of(row, getattr(self.config, row.field)),
+                self.text(row),
                 list(self._chain(row)),
                 read_only=row.update is UpdateMode.READ_ONLY,
             )
-            for row in BROKER_SETTINGS
+            for row in rows.values()
         ]
+
+    def text(self, row: Setting) -> str | None:
+        """The value in force of a broker setting, be it with or without effect."""
+        if row.name in BROKER_SETTINGS.rows:
+            return _text_of(row, getattr(self.config, row.field))
+        return next((synonym.value for synonym in self._chain(row)), None)
 
     def describe_cluster(self) -> list[ConfigEntry]:
         """The cluster-wide dynamic settings alone, as Kafka describes the broker without a name."""

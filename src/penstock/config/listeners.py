@@ -7,6 +7,8 @@ from typing import NamedTuple
 from penstock.config.table import ConfigError
 
 PORT_MAX = 65_535
+PLAINTEXT = "PLAINTEXT"
+SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Listener(NamedTuple):
@@ -57,3 +59,19 @@ def parse_listeners(texts: tuple[str, ...], setting: str) -> tuple[Listener, ...
             f"{setting} cannot be {','.join(texts)!r}: each listener needs its own name"
         )
     return listeners
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`listener.security.protocol.map`: the protocol of each named listener."""
+    protocols = {}
+    for item in text.split(",") if text.strip() else ():
+        name, colon, protocol = (part.strip().upper() for part in item.partition(":"))
+        if not colon or not name or protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map cannot be {text!r}: it must be a list of "
+                f"NAME:PROTOCOL, each protocol one of {', '.join(SECURITY_PROTOCOLS)}"
+            )
+        if name in protocols:
+            raise ConfigError(f"listener.security.protocol.map names {name} twice")
+        protocols[name] = protocol
+    return protocols

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from penstock.config.broker_config import BROKER_SETTINGS
 from penstock.config.group_config import GROUP_SETTINGS
 from penstock.config.log_config import TOPIC_SETTINGS
-from penstock.config.table import Setting, Table, value_text
+from penstock.config.table import Only, Setting, Table, value_text
 
 _HEAD = """\
 # Settings
@@ -33,13 +33,20 @@ retention.hours = 48
 Names, types, defaults and bounds are Kafka's, except where a text says otherwise and for names
 that begin with `penstock.`, for which Kafka has nothing. An unknown name or a value that is not
 allowed is refused with a sentence. Where only one value is allowed, the setting is there because
-tools send it.
+tools send it. Settings of Kafka that a node has no use for are [taken without
+effect](#settings-of-kafka-without-effect), so that a file written for Kafka starts a node.
 """
 
 
 def settings_page() -> str:
     """The whole page."""
-    sections = (_topic_section(), _group_section(), _broker_section(), _absent_section())
+    sections = (
+        _topic_section(),
+        _group_section(),
+        _broker_section(),
+        _idle_section(),
+        _absent_section(),
+    )
     return "\n".join([_HEAD, *(line for section in sections for line in section)])
 
 
@@ -76,12 +83,39 @@ def _broker_section() -> Iterator[str]:
 
 
 def _row(row: Setting) -> Iterator[str]:
-    default = value_text(row.default)
-    shown = "none" if default is None else f"`{default}`" if default else "empty"
+    kind, default = row.type.name.lower(), _default(row)
     yield f"### `{row.name}`\n"
     yield f"{row.doc}\n"
-    yield f"- type: {row.type.name.lower()}; default: {shown}; importance: {row.importance.value}"
+    yield f"- type: {kind}; default: {default}; importance: {row.importance.value}"
     yield f"- allowed: {row.allowed}"
+
+
+def _default(row: Setting) -> str:
+    default = value_text(row.default)
+    return "none" if default is None else f"`{default}`" if default else "empty"
+
+
+def _idle_section() -> Iterator[str]:
+    yield "## Settings of Kafka without effect\n"
+    yield "Broker settings of Kafka 4.3 that a node has no use for. They are taken from wherever"
+    yield "settings come, checked by type and bounds, stored, and described by DescribeConfigs with"
+    yield "a documentation that says so; the node logs once which are set. Also as those of one"
+    yield "listener, behind `listener.name.NAME.`.\n"
+    rows = [*BROKER_SETTINGS.kafka.rows.values(), *BROKER_SETTINGS.kafka.older.values()]
+    yield from _idle_rows([row for row in rows if not isinstance(row.rule, Only)])
+    yield "### Refused unless they ask for their default\n"
+    yield "To take these without effect would promise what is not there, security above all.\n"
+    yield from _idle_rows([row for row in rows if isinstance(row.rule, Only)])
+
+
+def _idle_rows(rows: list[Setting]) -> Iterator[str]:
+    yield "| setting | type | default | changes | why |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        why = row.doc.partition(": ")[2].rstrip(".")
+        kind = row.type.name.lower()
+        yield f"| `{row.name}` | {kind} | {_default(row)} | {row.update.value} | {why} |"
+    yield ""
 
 
 def _absent_section() -> Iterator[str]:

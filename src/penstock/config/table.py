@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, TypeAlias
@@ -41,6 +41,7 @@ class SettingType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
@@ -108,7 +109,7 @@ class Only:
     why: str
 
     def allows(self, value: Value) -> bool:
-        return value == self.value
+        return value == self.value or (self.value is None and not value)
 
     def __str__(self) -> str:
         return f"{value_text(self.value) or 'empty'}, since {self.why}"
@@ -237,6 +238,7 @@ class Setting:
 _KINDS = {
     SettingType.BOOLEAN: "true or false",
     SettingType.STRING: "a text",
+    SettingType.CLASS: "the name of a class",
     SettingType.PASSWORD: "a text",
     SettingType.LIST: "a comma-separated list",
     SettingType.SHORT: "a 16-bit whole number",
@@ -301,22 +303,34 @@ class Table:
         return name in self.rows
 
     def __getitem__(self, name: str) -> Setting:
-        row = self.rows.get(name)
+        row = self.find(name)
         if row is None:
             raise self._unknown(name)
         return row
 
+    def find(self, name: str) -> Setting | None:
+        return self.rows.get(name)
+
+    def known(self) -> Iterable[str]:
+        """The names that a wrong one may have meant."""
+        return self.rows
+
     def parse(self, texts: Mapping[str, str]) -> dict[str, Value]:
         """Typed values by field name, ready for the declaring class's constructor."""
-        return {(row := self[name]).field: row.parse(text) for name, text in texts.items()}
+        values: dict[str, Value] = {}
+        for name, text in texts.items():
+            row = self[name]
+            value = row.parse(text)
+            if name in self.rows:
+                values[row.field] = value
+        return values
 
     def usable(self, texts: Mapping[str, str]) -> dict[str, Value]:
         """As `parse`, without those that it would refuse."""
-        values = {}
+        values: dict[str, Value] = {}
         for name, text in texts.items():
             try:
-                row = self[name]
-                values[row.field] = row.parse(text)
+                values |= self.parse({name: text})
             except ConfigError:
                 continue
         return values
@@ -327,6 +341,6 @@ class Table:
                 return ConfigError(
                     f"{name} is a {self.kind} setting of Kafka that Penstock does not have: {why}"
                 )
-        close = difflib.get_close_matches(name, self.rows, n=1, cutoff=0.6)
+        close = difflib.get_close_matches(name, self.known(), n=1, cutoff=0.6)
         hint = f"did you mean {close[0]}?" if close else "docs/settings.md lists those that exist"
         return ConfigError(f"there is no {self.kind} setting {name!r}; {hint}")

@@ -130,7 +130,7 @@ class ConfigControl:
         if resource_type == ResourceType.TOPIC:
             return value_text(broker_default(name, config)) or ""
         invariant(resource_type == ResourceType.BROKER, "groups have no lists to inherit")
-        return value_text(getattr(config, BROKER_SETTINGS[name].field)) or ""
+        return self._settings.text(BROKER_SETTINGS[name]) or ""
 
     def _decided(self, resource_type: int, name: str, new: dict[str, str]) -> list[MetadataRecord]:
         old = self._image.config(resource_type, name)

@@ -120,6 +120,7 @@ class Node:
         broker = self._broker = Broker(
             self._settings, quorum, peers, logs, metrics.topics, metrics.requests.error, clock, rng
         )
+        broker.tell_without_effect()
         quorum.metadata.on_failed = self._fail
         dispatcher = self._dispatcher = Dispatcher(broker.services)
         endpoints = self._bind(dispatcher, metrics)

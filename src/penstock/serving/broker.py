@@ -273,8 +273,19 @@ class Broker:
         )
         for sentence in refused:
             log.warning("a stored dynamic setting is left out: %s", sentence)
+        self.tell_without_effect()
         set_level(self.config.penstock_log_level)
         self.replicas.reconfigure_all()
+
+    def tell_without_effect(self) -> None:
+        """Log each setting of Kafka's that is set and has no effect here, once."""
+        names = self.settings.new_without_effect()
+        if names:
+            log.warning(
+                "these settings of Kafka are taken, and have no effect here; docs/settings.md says "
+                "why",
+                extra={"settings": ",".join(names)},
+            )
 
     def end_waiting(self) -> None:
         """The node stops: parked fetches are answered with what is there, requests that wait for a
