@@ -7,8 +7,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from unit.coordinator_consumer.rig import GROUP, Rig, subscription
-
 from penstock.base.errors import ErrorCode
 from penstock.wire.messages.consumer_protocol import (
     AssignedTopicPartition,
@@ -17,6 +15,7 @@ from penstock.wire.messages.consumer_protocol import (
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from unit.coordinator_consumer.rig import GROUP, Rig, subscription
 
 INTERVAL_MS = 1_000
 PARTITIONS = 3

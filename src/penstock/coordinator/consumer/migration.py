@@ -31,7 +31,7 @@ from penstock.coordinator.effects import CoordinatorRecord, Effects
 from penstock.coordinator.group import CONSUMER_PROTOCOL_TYPE
 
 MADE_BY_ITS_LEADER_MS = 0
-"""When the target of a group that was classic was made: nobody knows, so the next is due at once."""
+"""When the target of a group that was classic was made: nobody knows; the next is due at once."""
 CLASSIC_TIMERS = ("join", "sync")
 """The timers of a classic group as a whole; those of its members have the same keys here."""
 

@@ -1,0 +1,300 @@
+package penstock.apache;
+
+import static org.apache.kafka.clients.consumer.GroupProtocol.CLASSIC;
+import static org.apache.kafka.clients.consumer.GroupProtocol.CONSUMER;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.function.BooleanSupplier;
+import java.util.stream.Collectors;
+import kafka.server.ControllerServer;
+import kafka.server.KafkaBroker;
+import org.apache.kafka.clients.consumer.GroupProtocol;
+import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.api.ClusterConfig;
+import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.common.utils.Utils;
+import org.apache.kafka.server.common.Feature;
+import org.apache.kafka.server.fault.FaultHandlerException;
+
+/**
+ * A cluster of Penstock processes with the settings of a test of Apache Kafka's.
+ *
+ * <p>Every node of Penstock is broker and controller, so the two types of Kafka's clusters are one here. The brokers are the voters of
+ * the quorum; two brokers have a third node as the only voter, since Kafka's controllers stay when a test stops a broker, and of two
+ * voters none may stop. That node takes no replicas, but clients see it.
+ */
+public final class PenstockCluster implements ClusterInstance {
+
+    private static final int CONTROLLER_ID = 3000;
+    private static final int BROKERS_WITH_OWN_CONTROLLER = 2;
+    private static final long SETTLED_MS_MAX = 60_000;
+
+    private final ClusterConfig config;
+    private final boolean combined;
+    private final TreeMap<Integer, PenstockNode> brokers = new TreeMap<>();
+    private final TreeMap<Integer, PenstockNode> voters = new TreeMap<>();
+    private final TreeMap<Integer, KafkaBroker> brokerStandIns = new TreeMap<>();
+    private final TreeMap<Integer, ControllerServer> controllerStandIns = new TreeMap<>();
+    private Path folder;
+    private boolean started;
+    private boolean stopped;
+
+    public PenstockCluster(ClusterConfig config, boolean combined) {
+        this.config = config;
+        this.combined = combined;
+    }
+
+    // -- start and stop ------------------------------------------------------------------------
+
+    @Override
+    public synchronized void start() {
+        if (started) {
+            return;
+        }
+        started = true;
+        try {
+            prepare();
+            List<PenstockNode> nodes = nodes();
+            nodes.forEach(PenstockNode::launch);
+            nodes.forEach(PenstockNode::awaitReady);
+            await("all brokers are known to all", () -> nodes.stream().allMatch(node -> knows(node, nodes.size())));
+        } catch (Exception e) {
+            stop();
+            throw new IllegalStateException("The cluster could not be started: " + e.getMessage(), e);
+        }
+    }
+
+    private void prepare() throws IOException {
+        NodeSettings.refuseWhatIsNotServed(config);
+        folder = Files.createTempDirectory("penstock-apache-");
+        for (int id = 0; id < config.numBrokers(); id++) {
+            brokers.put(id, new PenstockNode(id, folder));
+        }
+        voters.putAll(brokers);
+        if (brokers.size() == BROKERS_WITH_OWN_CONTROLLER) {
+            voters.clear();
+            voters.put(CONTROLLER_ID, new PenstockNode(CONTROLLER_ID, folder));
+        }
+        String listener = config.brokerListenerName().value();
+        String quorum = voters.values().stream().map(node -> node.id + "@" + node.address()).collect(Collectors.joining(","));
+        for (PenstockNode node : nodes()) {
+            Map<String, String> settings = NodeSettings.of(config, node.id);
+            settings.put("listeners", listener + "://" + node.address());
+            settings.put("inter.broker.listener.name", listener);
+            if (voters.containsKey(node.id)) {
+                settings.put("controller.quorum.voters", quorum);
+            } else {
+                settings.put("controller.quorum.bootstrap.servers", quorum.substring(quorum.indexOf('@') + 1));
+            }
+            if (!brokers.containsKey(node.id)) {
+                settings.put("cordoned.log.dirs", "*");
+            }
+            node.configure(settings);
+        }
+        brokers.values().forEach(node -> brokerStandIns.put(node.id, StandIns.broker(node, this)));
+        voters.values().forEach(node -> controllerStandIns.put(node.id, StandIns.controller(node, this)));
+    }
+
+    private List<PenstockNode> nodes() {
+        List<PenstockNode> nodes = new ArrayList<>(brokers.values());
+        voters.values().stream().filter(node -> !brokers.containsKey(node.id)).forEach(nodes::add);
+        return nodes;
+    }
+
+    private static boolean knows(PenstockNode node, int count) {
+        return node.metadata().brokers().size() == count;
+    }
+
+    @Override
+    public synchronized void stop() {
+        if (stopped) {
+            return;
+        }
+        stopped = true;
+        nodes().forEach(PenstockNode::kill);
+        if (folder != null) {
+            deleteFolder();
+        }
+    }
+
+    private void deleteFolder() {
+        try {
+            Utils.delete(folder.toFile());
+        } catch (IOException e) {
+            throw new UncheckedIOException("The data of the nodes could not be removed", e);
+        }
+    }
+
+    @Override
+    public boolean started() {
+        return started;
+    }
+
+    @Override
+    public boolean stopped() {
+        return stopped;
+    }
+
+    @Override
+    public void shutdownBroker(int brokerId) {
+        node(brokerId).stop();
+    }
+
+    @Override
+    public void startBroker(int brokerId) {
+        PenstockNode node = node(brokerId);
+        node.launch();
+        node.awaitReady();
+    }
+
+    private PenstockNode node(int brokerId) {
+        return Optional.ofNullable(brokers.get(brokerId))
+            .orElseThrow(() -> new IllegalArgumentException("There is no broker " + brokerId));
+    }
+
+    // -- waiting -------------------------------------------------------------------------------
+
+    @Override
+    public void waitForReadyBrokers() {
+        List<PenstockNode> running = running();
+        await("all brokers are known to all", () -> running.stream().allMatch(node -> knows(node, running.size())));
+    }
+
+    @Override
+    public void waitTopicCreation(String topic, int partitions) {
+        if (partitions <= 0) {
+            throw new IllegalArgumentException("Partition count must be > 0, but was " + partitions);
+        }
+        awaitAtBrokers("topic " + topic + " is known to all", node -> Observed.partitions(node, topic).size() == partitions);
+    }
+
+    @Override
+    public void waitTopicDeletion(String topic) {
+        awaitAtBrokers("topic " + topic + " is gone at all", node -> Observed.partitions(node, topic).isEmpty());
+        awaitAtBrokers("the files of " + topic + " are gone", node -> Observed.folders(node, topic).isEmpty());
+    }
+
+    @Override
+    public void ensureConsistentMetadata() {
+        long committed = running().stream().mapToLong(Observed::committed).max().orElseThrow();
+        awaitAtBrokers("all have applied " + committed + " records", node -> Observed.applied(node) >= committed);
+    }
+
+    @Override
+    public void ensureConsistentMetadata(Collection<KafkaBroker> brokers, Collection<ControllerServer> controllers) {
+        ensureConsistentMetadata();
+    }
+
+    private void awaitAtBrokers(String what, java.util.function.Predicate<PenstockNode> condition) {
+        await(what, () -> brokers.values().stream().filter(PenstockNode::isRunning).allMatch(condition));
+    }
+
+    private static void await(String what, BooleanSupplier condition) {
+        long deadline = System.currentTimeMillis() + SETTLED_MS_MAX;
+        while (!condition.getAsBoolean()) {
+            if (System.currentTimeMillis() > deadline) {
+                throw new AssertionError("Not within " + SETTLED_MS_MAX + " ms: " + what);
+            }
+            PenstockNode.pause();
+        }
+    }
+
+    private List<PenstockNode> running() {
+        return nodes().stream().filter(PenstockNode::isRunning).toList();
+    }
+
+    // -- what is asked of a cluster --------------------------------------------------------------
+
+    @Override
+    public Type type() {
+        return combined ? Type.CO_KRAFT : Type.KRAFT;
+    }
+
+    @Override
+    public ClusterConfig config() {
+        return config;
+    }
+
+    @Override
+    public Map<Integer, KafkaBroker> brokers() {
+        return Map.copyOf(brokerStandIns);
+    }
+
+    @Override
+    public Map<Integer, ControllerServer> controllers() {
+        return Map.copyOf(controllerStandIns);
+    }
+
+    @Override
+    public Set<Integer> brokerIds() {
+        return Set.copyOf(brokers.keySet());
+    }
+
+    @Override
+    public Set<Integer> controllerIds() {
+        return Set.copyOf(voters.keySet());
+    }
+
+    @Override
+    public ListenerName clientListener() {
+        return config.brokerListenerName();
+    }
+
+    /** The quorum uses the listener that the clients use. */
+    @Override
+    public ListenerName controllerListenerName() {
+        return config.brokerListenerName();
+    }
+
+    @Override
+    public String bootstrapServers() {
+        return brokers.values().stream().map(PenstockNode::address).collect(Collectors.joining(","));
+    }
+
+    @Override
+    public String bootstrapControllers() {
+        return voters.values().stream().map(PenstockNode::address).collect(Collectors.joining(","));
+    }
+
+    @Override
+    public List<Integer> brokerBoundPorts() {
+        return brokers.values().stream().map(node -> node.port).toList();
+    }
+
+    @Override
+    public List<Integer> controllerBoundPorts() {
+        return voters.values().stream().map(node -> node.port).toList();
+    }
+
+    @Override
+    public String clusterId() {
+        return running().get(0).metadata().clusterId();
+    }
+
+    @Override
+    public Set<GroupProtocol> supportedGroupProtocols() {
+        boolean classicOnly = config.features().getOrDefault(Feature.GROUP_VERSION, (short) 1) == 0;
+        return classicOnly ? Set.of(CLASSIC) : Set.of(CLASSIC, CONSUMER);
+    }
+
+    @Override
+    public Optional<FaultHandlerException> firstFatalException() {
+        return Optional.empty();
+    }
+
+    @Override
+    public Optional<FaultHandlerException> firstNonFatalException() {
+        return Optional.empty();
+    }
+}
