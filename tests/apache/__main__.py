@@ -20,12 +20,13 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def run_class(target: str, name: str) -> None:
+def run_class(target: str, name: str, once: bool) -> None:
     """Runs a class, then what failed in it once more, and keeps the outcome."""
     reports = results.FOLDER / "reports" / target / name
     outcomes = jvm.run(target, [name], reports)
     found = results.tallies(outcomes)
-    if again := sorted({outcome.unique_id for outcome in outcomes if not outcome.passed}):
+    again = sorted({outcome.unique_id for outcome in outcomes if not outcome.passed})
+    if again and not once:
         second = jvm.run(target, again, reports.with_name(f"{name}-again"))
         found = results.with_second_chances(found, results.tallies(second))
     results.write(target, name, found)
@@ -33,11 +34,11 @@ def run_class(target: str, name: str) -> None:
     say(f"{target}: {name}: {passed} of {ran}")
 
 
-def run_missing(target: str, classes: list[str], jobs: int) -> None:
+def run_missing(target: str, classes: list[str], jobs: int, once: bool) -> None:
     """Runs the classes that have no outcome yet."""
     left = [name for name in classes if results.read(target, name) is None]
     with ThreadPoolExecutor(jobs) as pool:
-        for done in [pool.submit(run_class, target, name) for name in left]:
+        for done in [pool.submit(run_class, target, name, once) for name in left]:
             done.result()
 
 
@@ -47,6 +48,7 @@ def main() -> int:
     parser.add_argument("--target", choices=(jvm.PENSTOCK, jvm.KAFKA), help="run only this one")
     parser.add_argument("--jobs", type=int, default=2, help="JVMs at a time")
     parser.add_argument("--keep", action="store_true", help="go on with outcomes that are there")
+    parser.add_argument("--once", action="store_true", help="do not run again what has failed")
     parser.add_argument("--report", action="store_true", help="run nothing: compare what is there")
     parser.add_argument("--page", action="store_true", help=f"write {page.PAGE.name}")
     given = parser.parse_args()
@@ -64,7 +66,7 @@ def main() -> int:
                 results.path_of(jvm.PENSTOCK, name).unlink(missing_ok=True)
         for target in (jvm.KAFKA, jvm.PENSTOCK):
             if given.target in (None, target):
-                run_missing(target, classes, given.jobs)
+                run_missing(target, classes, given.jobs, given.once)
     return show(classes, everything, given.page)
 
 

@@ -18,6 +18,11 @@ import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.FeatureUpdate.UpgradeType;
+import org.apache.kafka.clients.admin.FinalizedVersionRange;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.test.ClusterInstance;
@@ -30,14 +35,15 @@ import org.apache.kafka.server.fault.FaultHandlerException;
 /**
  * A cluster of Penstock processes with the settings of a test of Apache Kafka's.
  *
- * <p>Every node of Penstock is broker and controller, so the two types of Kafka's clusters are one here. The brokers are the voters of
- * the quorum; two brokers have a third node as the only voter, since Kafka's controllers stay when a test stops a broker, and of two
- * voters none may stop. That node takes no replicas, but clients see it.
+ * <p>Every node of Penstock is broker and controller, so the two types of Kafka's clusters are one here, and the brokers are the voters
+ * of the quorum. Kafka's controllers stay when a test stops a broker, but of two voters none may stop: two brokers have a third node as
+ * the only voter. It takes no replicas, and clients do not see it, since it is not on their listener.
  */
 public final class PenstockCluster implements ClusterInstance {
 
     private static final int CONTROLLER_ID = 3000;
     private static final int BROKERS_WITH_OWN_CONTROLLER = 2;
+    private static final String INNER_LISTENER = "INNER";
     private static final long SETTLED_MS_MAX = 60_000;
 
     private final ClusterConfig config;
@@ -68,7 +74,8 @@ public final class PenstockCluster implements ClusterInstance {
             List<PenstockNode> nodes = nodes();
             nodes.forEach(PenstockNode::launch);
             nodes.forEach(PenstockNode::awaitReady);
-            await("all brokers are known to all", () -> nodes.stream().allMatch(node -> knows(node, nodes.size())));
+            waitForReadyBrokers();
+            finaliseFeatures();
         } catch (Exception e) {
             stop();
             throw new IllegalStateException("The cluster could not be started: " + e.getMessage(), e);
@@ -81,39 +88,80 @@ public final class PenstockCluster implements ClusterInstance {
         for (int id = 0; id < config.numBrokers(); id++) {
             brokers.put(id, new PenstockNode(id, folder));
         }
-        voters.putAll(brokers);
         if (brokers.size() == BROKERS_WITH_OWN_CONTROLLER) {
-            voters.clear();
-            voters.put(CONTROLLER_ID, new PenstockNode(CONTROLLER_ID, folder));
-        }
-        String listener = config.brokerListenerName().value();
-        String quorum = voters.values().stream().map(node -> node.id + "@" + node.address()).collect(Collectors.joining(","));
-        for (PenstockNode node : nodes()) {
-            Map<String, String> settings = NodeSettings.of(config, node.id);
-            settings.put("listeners", listener + "://" + node.address());
-            settings.put("inter.broker.listener.name", listener);
-            if (voters.containsKey(node.id)) {
-                settings.put("controller.quorum.voters", quorum);
-            } else {
-                settings.put("controller.quorum.bootstrap.servers", quorum.substring(quorum.indexOf('@') + 1));
+            PenstockNode controller = new PenstockNode(CONTROLLER_ID, folder);
+            voters.put(CONTROLLER_ID, controller);
+            controller.configure(controllerSettings(controller));
+            for (PenstockNode broker : brokers.values()) {
+                broker.configure(settingsBesideController(broker, controller));
             }
-            if (!brokers.containsKey(node.id)) {
-                settings.put("cordoned.log.dirs", "*");
+        } else {
+            voters.putAll(brokers);
+            for (PenstockNode node : brokers.values()) {
+                node.configure(voterSettings(node));
             }
-            node.configure(settings);
         }
         brokers.values().forEach(node -> brokerStandIns.put(node.id, StandIns.broker(node, this)));
         voters.values().forEach(node -> controllerStandIns.put(node.id, StandIns.controller(node, this)));
+    }
+
+    private Map<String, String> voterSettings(PenstockNode node) {
+        String listener = config.brokerListenerName().value();
+        Map<String, String> settings = NodeSettings.of(config, node.id);
+        settings.put("listeners", listener + "://" + node.address());
+        settings.put("inter.broker.listener.name", listener);
+        settings.put("controller.quorum.voters", voters.values().stream().map(PenstockCluster::voter).collect(Collectors.joining(",")));
+        return settings;
+    }
+
+    private static String voter(PenstockNode node) {
+        return node.id + "@" + node.address();
+    }
+
+    private Map<String, String> controllerSettings(PenstockNode node) {
+        Map<String, String> settings = NodeSettings.of(config, node.id);
+        settings.put("listeners", INNER_LISTENER + "://" + node.address());
+        settings.put("inter.broker.listener.name", INNER_LISTENER);
+        settings.put("controller.quorum.voters", voter(node));
+        settings.put("cordoned.log.dirs", "*");
+        return settings;
+    }
+
+    private Map<String, String> settingsBesideController(PenstockNode node, PenstockNode controller) {
+        String listener = config.brokerListenerName().value();
+        Map<String, String> settings = NodeSettings.of(config, node.id);
+        settings.put("listeners", listener + "://" + node.address() + "," + INNER_LISTENER + "://" + node.innerAddress());
+        settings.put("inter.broker.listener.name", INNER_LISTENER);
+        settings.put("controller.quorum.bootstrap.servers", controller.address());
+        return settings;
+    }
+
+    /** A new cluster has the newest levels; a test may want others. Features that a node does not have stay away. */
+    private void finaliseFeatures() throws Exception {
+        if (config.features().isEmpty()) {
+            return;
+        }
+        try (Admin admin = admin()) {
+            Map<String, FinalizedVersionRange> now = admin.describeFeatures().featureMetadata().get().finalizedFeatures();
+            Map<String, FeatureUpdate> updates = new TreeMap<>();
+            config.features().forEach((feature, level) -> {
+                FinalizedVersionRange found = now.get(feature.featureName());
+                if (found != null && found.maxVersionLevel() != level) {
+                    boolean down = level < found.maxVersionLevel();
+                    updates.put(feature.featureName(), new FeatureUpdate(level, down ? UpgradeType.UNSAFE_DOWNGRADE : UpgradeType.UPGRADE));
+                }
+            });
+            if (!updates.isEmpty()) {
+                admin.updateFeatures(updates, new UpdateFeaturesOptions()).all().get();
+                ensureConsistentMetadata();
+            }
+        }
     }
 
     private List<PenstockNode> nodes() {
         List<PenstockNode> nodes = new ArrayList<>(brokers.values());
         voters.values().stream().filter(node -> !brokers.containsKey(node.id)).forEach(nodes::add);
         return nodes;
-    }
-
-    private static boolean knows(PenstockNode node, int count) {
-        return node.metadata().brokers().size() == count;
     }
 
     @Override
@@ -167,8 +215,10 @@ public final class PenstockCluster implements ClusterInstance {
 
     @Override
     public void waitForReadyBrokers() {
-        List<PenstockNode> running = running();
-        await("all brokers are known to all", () -> running.stream().allMatch(node -> knows(node, running.size())));
+        Set<Integer> wanted = brokers.values().stream().filter(PenstockNode::isRunning).map(node -> node.id).collect(Collectors.toSet());
+        await(
+            "all brokers are known to all",
+            () -> running().stream().allMatch(node -> node.metadata().brokersById().keySet().containsAll(wanted)));
     }
 
     @Override

@@ -35,6 +35,7 @@ final class PenstockNode {
 
     final int id;
     final int port = freePort();
+    final int innerPort = freePort();
     final File data;
     private final int httpPort = freePort();
     private final Path config;
@@ -50,6 +51,11 @@ final class PenstockNode {
 
     String address() {
         return "localhost:" + port;
+    }
+
+    /** Where other nodes reach it, if not where clients do. */
+    String innerAddress() {
+        return "localhost:" + innerPort;
     }
 
     void configure(Map<String, String> settings) throws IOException {

@@ -82,7 +82,7 @@ final class StandIns {
         Map<String, Reply> replies = new HashMap<>();
         replies.put("config", call -> config);
         replies.put("clusterId", call -> cluster.clusterId());
-        replies.put("brokerState", call -> node.isRunning() ? BrokerState.RUNNING : BrokerState.NOT_RUNNING);
+        replies.put("brokerState", call -> node.isRunning() ? BrokerState.RUNNING : BrokerState.SHUTTING_DOWN);
         replies.put("boundPort", call -> node.port);
         replies.put("socketServer", call -> socketServer);
         replies.put("metadataCache", call -> metadataCache);
