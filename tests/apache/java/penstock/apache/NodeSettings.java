@@ -3,13 +3,15 @@ package penstock.apache;
 import java.util.Map;
 import java.util.TreeMap;
 import kafka.server.KafkaConfig;
+import org.apache.kafka.common.config.ConfigDef.ConfigKey;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.api.ClusterConfig;
 
 /**
  * The settings of a test as a node takes them.
  *
- * <p>Kafka ignores names that it does not know, and some tests have such names; a node refuses them, so they are left out.
+ * <p>Left out is what a node refuses, but needs not: names that Kafka does not know either, and ignores, and those that Kafka has for
+ * its own tests and does not tell its users.
  */
 final class NodeSettings {
 
@@ -19,7 +21,8 @@ final class NodeSettings {
     static Map<String, String> of(ClusterConfig config, int nodeId) {
         Map<String, String> settings = new TreeMap<>(config.serverProperties());
         settings.putAll(config.perServerOverrideProperties().getOrDefault(nodeId, Map.of()));
-        settings.keySet().retainAll(KafkaConfig.configDef().names());
+        Map<String, ConfigKey> known = KafkaConfig.configDef().configKeys();
+        settings.keySet().removeIf(name -> !known.containsKey(name) || known.get(name).internalConfig);
         return settings;
     }
 
