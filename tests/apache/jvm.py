@@ -2,12 +2,14 @@
 
 `penstock`: our class `RaftClusterInvocationContext` stands before Kafka's jars on the class path
 and starts nodes as processes. `kafka`: it does not, and the tests start their own cluster in the
-JVM. The Java sources are compiled when they have changed. A JVM is ended with its nodes when it
+JVM. The Java sources are compiled once. A JVM is ended with its nodes when it
 takes too long.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -24,7 +26,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "tests" / "apache" / "java"
 LIBS = ROOT / "build" / "kafka-test-libs"
-CLASSES = ROOT / "build" / "apache" / "classes"
+BUILD = ROOT / "build" / "apache"
 PENSTOCK, KAFKA = "penstock", "kafka"
 CLASS_SECONDS_MAX = 1500
 COMPILE_SECONDS_MAX = 300
@@ -79,31 +81,32 @@ def annotated_classes() -> list[str]:
     return sorted(found)
 
 
-def compile_sources() -> None:
-    """Compiles our classes, unless they are as new as their sources."""
+def compiled_classes() -> Path:
+    """The folder of our compiled classes, for these very sources and jars."""
     sources = sorted(SOURCES.rglob("*.java"))
-    stamp = CLASSES / ".made"
-    newest = max(path.stat().st_mtime for path in (*sources, LIBS / "pom.xml"))
-    if stamp.exists() and stamp.stat().st_mtime >= newest:
-        return
-    CLASSES.parent.mkdir(parents=True, exist_ok=True)
-    # Two test processes may get here at once: each compiles for itself, the last one stays.
-    made = Path(tempfile.mkdtemp(prefix="classes-", dir=CLASSES.parent))
+    texts = hashlib.sha256((LIBS / "pom.xml").read_bytes())
+    for path in sources:
+        texts.update(path.read_bytes())
+    classes = BUILD / f"classes-{texts.hexdigest()[:12]}"
+    if classes.exists():
+        return classes
+    BUILD.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="compiling-", dir=BUILD))
     argv = ["javac", "-nowarn", "-d", str(made), "-cp", f"{LIBS}/*", *map(str, sources)]
     ran = subprocess.run(
         argv, capture_output=True, text=True, timeout=COMPILE_SECONDS_MAX, check=False
     )
     if ran.returncode != 0:
         raise RuntimeError(f"javac could not compile {SOURCES}:\n{ran.stderr}")
-    (made / ".made").touch()
-    shutil.rmtree(CLASSES, ignore_errors=True)
-    made.rename(CLASSES)
+    # Another process may have been sooner: then its folder is as good as ours.
+    with contextlib.suppress(OSError):
+        made.rename(classes)
+    shutil.rmtree(made, ignore_errors=True)
+    return classes
 
 
 def run(target: str, selected: Sequence[str], reports: Path) -> list[Outcome]:
     """Runs classes, or methods by unique id, in one JVM; `reports` keeps what it wrote."""
-    if target == PENSTOCK:
-        compile_sources()
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir(parents=True)
     with (reports / "output.txt").open("w") as output:
@@ -156,7 +159,7 @@ def _error(bad: ElementTree.Element) -> str:
 
 
 def _command(target: str, selected: Sequence[str], reports: Path) -> list[str]:
-    path = [str(CLASSES)] if target == PENSTOCK else []
+    path = [str(compiled_classes())] if target == PENSTOCK else []
     path.append(f"{LIBS}/*")
     properties = [
         "-Djunit.jupiter.extensions.autodetection.enabled=true",

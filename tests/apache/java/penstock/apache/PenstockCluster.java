@@ -101,8 +101,6 @@ public final class PenstockCluster implements ClusterInstance {
                 node.configure(voterSettings(node));
             }
         }
-        brokers.values().forEach(node -> brokerStandIns.put(node.id, StandIns.broker(node, this)));
-        voters.values().forEach(node -> controllerStandIns.put(node.id, StandIns.controller(node, this)));
     }
 
     private Map<String, String> voterSettings(PenstockNode node) {
@@ -280,13 +278,16 @@ public final class PenstockCluster implements ClusterInstance {
         return config;
     }
 
+    /** Made when they are asked for: the first of each class costs seconds, and many tests need none. */
     @Override
-    public Map<Integer, KafkaBroker> brokers() {
+    public synchronized Map<Integer, KafkaBroker> brokers() {
+        brokers.values().forEach(node -> brokerStandIns.computeIfAbsent(node.id, id -> StandIns.broker(node, this)));
         return Map.copyOf(brokerStandIns);
     }
 
     @Override
-    public Map<Integer, ControllerServer> controllers() {
+    public synchronized Map<Integer, ControllerServer> controllers() {
+        voters.values().forEach(node -> controllerStandIns.computeIfAbsent(node.id, id -> StandIns.controller(node, this)));
         return Map.copyOf(controllerStandIns);
     }
 
