@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .jvm import ROOT, Outcome
+from .jvm import BUILD, Outcome
 
-FOLDER = ROOT / "build" / "apache"
+FOLDER = BUILD
 
 
 @dataclass

@@ -65,6 +65,17 @@ def test_a_topic_made_for_a_client_has_the_partitions_that_its_brokers_file_says
     run(test)
 
 
+def test_clients_are_told_of_a_controller_that_they_reach(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with nodes(tmp_path) as cluster:
+            asked = cluster.others[0]
+            service = cluster.broker(asked).services.cluster
+            assert service.controller_id(ANONYMOUS, "PLAINTEXT") == cluster.controller
+            assert service.controller_id(ANONYMOUS, "OF_NO_OTHER_NODE") == asked
+
+    run(test)
+
+
 def test_followers_describe_the_producers_of_a_partition(tmp_path: Path) -> None:
     async def test() -> None:
         async with nodes(tmp_path) as cluster:

@@ -10,7 +10,10 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
+import java.util.Random;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.common.requests.AbstractRequest;
 import org.apache.kafka.common.requests.AbstractResponse;
@@ -27,6 +30,10 @@ import org.apache.kafka.server.IntegrationTestUtils;
 final class PenstockNode {
 
     private static final String PYTHON = System.getProperty("penstock.python", "python3");
+    private static final int PORT_MIN = 10_000;
+    private static final int PORT_MAX = 32_000;
+    private static final Random RANDOM = new Random();
+    private static final Set<Integer> GIVEN_PORTS = ConcurrentHashMap.newKeySet();
     private static final long READY_MS_MAX = 60_000;
     private static final long STOP_MS_MAX = 40_000;
     private static final long POLL_MS = 10;
@@ -184,11 +191,18 @@ final class PenstockNode {
         return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"") + '"';
     }
 
+    /** Below those that the system hands out, and at random: several JVMs look for ports at the same time. */
     private static int freePort() {
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getByName("localhost"))) {
-            return socket.getLocalPort();
-        } catch (IOException e) {
-            throw new IllegalStateException("There is no free port", e);
+        while (true) {
+            int port = PORT_MIN + RANDOM.nextInt(PORT_MAX - PORT_MIN);
+            if (!GIVEN_PORTS.add(port)) {
+                continue;
+            }
+            try (ServerSocket socket = new ServerSocket(port, 1, InetAddress.getByName("localhost"))) {
+                return socket.getLocalPort();
+            } catch (IOException e) {
+                // Somebody else has it: the next one.
+            }
         }
     }
 }
