@@ -1,5 +1,6 @@
 package penstock.apache;
 
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import kafka.server.KafkaConfig;
@@ -15,22 +16,35 @@ import org.apache.kafka.common.test.api.ClusterConfig;
  */
 final class NodeSettings {
 
+    private static final List<String> NOT_SERVED = List.of("group.share.", "share.", "group.streams.");
+    private static final String PRODUCERS_CHECKED = "producer.id.expiration.check.interval.ms";
+    private static final String RETENTION_CHECKED = "log.retention.check.interval.ms";
+
     private NodeSettings() {
     }
 
     static Map<String, String> of(ClusterConfig config, int nodeId) {
         Map<String, String> settings = new TreeMap<>(config.serverProperties());
         settings.putAll(config.perServerOverrideProperties().getOrDefault(nodeId, Map.of()));
+        // A node forgets idle producers when it looks for old segments; Kafka has a timer of its own for it.
+        if (settings.containsKey(PRODUCERS_CHECKED)) {
+            settings.putIfAbsent(RETENTION_CHECKED, settings.get(PRODUCERS_CHECKED));
+        }
         Map<String, ConfigKey> known = KafkaConfig.configDef().configKeys();
         settings.keySet().removeIf(name -> !known.containsKey(name) || known.get(name).internalConfig);
         return settings;
     }
 
-    /** Fails at once, with the reason, what a node would refuse. */
+    /** Fails at once, with the reason, the tests of what a node does not have: they would wait for it until they time out. */
     static void refuseWhatIsNotServed(ClusterConfig config) {
         if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT
             || config.controllerSecurityProtocol() != SecurityProtocol.PLAINTEXT) {
-            throw new UnsupportedOperationException("not served: listeners are plain");
+            throw new UnsupportedOperationException("not served: authentication and encryption");
+        }
+        for (String prefix : NOT_SERVED) {
+            if (config.serverProperties().keySet().stream().anyMatch(name -> name.startsWith(prefix))) {
+                throw new UnsupportedOperationException("not served: what the settings " + prefix + "* are for");
+            }
         }
     }
 }
