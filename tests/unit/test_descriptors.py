@@ -6,8 +6,9 @@ import pytest
 
 from penstock.config.broker_config import broker_config
 from penstock.log.limits import OPEN_FILES_MAX, REGIONS_MAX
+from penstock.net.admission import Admission
 from penstock.node.descriptors import RESERVED_MAX, divided
-from penstock.node.node import net_limits
+from penstock.node.listening import connection_limits
 
 
 @pytest.mark.parametrize("files", [64, 256, 1_024, 4_096, 20_000, 65_536, 2**31 - 1])
@@ -29,5 +30,8 @@ def test_connections_get_what_the_others_leave() -> None:
 )
 def test_the_lower_limit_counts(setting: str | None, files: int, most: int, by: str) -> None:
     config = broker_config({} if setting is None else {"max.connections": setting})
-    limits = net_limits(config, files)
-    assert (limits.connections_max, limits.connections_limited_by) == (most, by)
+    admission = Admission(connection_limits(config, files))
+    for _ in range(most):
+        assert admission.refusal("PLAINTEXT", "127.0.0.1") == ""
+        admission.entered("PLAINTEXT", "127.0.0.1")
+    assert admission.refusal("PLAINTEXT", "127.0.0.1") == by

@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs (44), versions 0 and 1: set, delete, append to or subtract from settings.
 
-Unlike Kafka, an unknown broker setting is refused instead of being stored without effect, and an
-unknown operation is INVALID_REQUEST instead of an unknown error.
+Every broker setting that Kafka changes while running is taken, unless it asks for security that is
+not there. Unlike Kafka, an unknown broker setting is refused instead of being stored without
+effect, and an unknown operation is INVALID_REQUEST instead of an unknown error.
 """
 
 from __future__ import annotations

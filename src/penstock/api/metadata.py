@@ -1,8 +1,9 @@
 """Metadata (3), versions 0 to 13: brokers, topics and partition leaders; creates topics where
 allowed.
 
-A missing topic is created when `auto.create.topics.enable` is on and the client allows it;
-the answer waits for it, so clients need not ask again. Topics can be asked for by id from
+A missing topic is created when `auto.create.topics.enable` is on and the client allows it. Unlike
+Kafka, which first answers UNKNOWN_TOPIC_OR_PARTITION, the answer waits for it, so clients need not
+ask again. Topics can be asked for by id from
 version 10 on (12 for clients). Authorised operations are all of a resource's, as there are
 no ACLs yet.
 

@@ -216,14 +216,14 @@ class ReplicationSettings:
         "Bytes per second that this broker sends at most to throttled replicas that are not in "
         "sync.",
         rule=at_least(0),
-        update=UpdateMode.PER_BROKER,
+        update=UpdateMode.CLUSTER_WIDE,
     )
     follower_replication_throttled_rate: int = setting(
         SettingType.LONG,
         LONG_MAX,
         "Bytes per second that this broker fetches at most for its throttled replicas.",
         rule=at_least(0),
-        update=UpdateMode.PER_BROKER,
+        update=UpdateMode.CLUSTER_WIDE,
     )
 
 

@@ -26,6 +26,7 @@ from penstock.config.listeners import (
     Listener,
     parse_address,
     parse_listeners,
+    parse_per_ip,
     parse_protocol_map,
 )
 from penstock.config.table import (
@@ -173,6 +174,8 @@ class BrokerConfig(
 ):
     without_effect: tuple[tuple[str, str], ...] = ()
     """Settings of Kafka that were given and have no effect, with their values."""
+    of_listeners: tuple[tuple[str, str, int], ...] = ()
+    """Settings of single listeners: listener, setting, value."""
 
     @property
     def data_dir(self) -> str:
@@ -192,6 +195,16 @@ class BrokerConfig(
     def advertised(self) -> tuple[Listener, ...]:
         """What clients are told to connect to; where it is not set, what is listened on."""
         return parse_listeners(self.advertised_listeners or self.listeners, "advertised.listeners")
+
+    def of_listener(self, listener: str, name: str, default: int) -> int:
+        """A setting that one listener may have of its own."""
+        own = [value for of, what, value in self.of_listeners if (of, what) == (listener, name)]
+        return own[0] if own else default
+
+    @property
+    def per_ip_overrides(self) -> dict[str, int]:
+        """`max.connections.per.ip.overrides` by address."""
+        return parse_per_ip(self.max_connections_per_ip_overrides)
 
     @property
     def http_listen(self) -> tuple[str, int] | None:
@@ -223,7 +236,9 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
     """The typed settings of `texts` by name, checked one by one and against each other."""
     values: dict[str, Any] = BROKER_SETTINGS.parse(texts)
     config = BrokerConfig(
-        **values | _node_id(values), without_effect=BROKER_SETTINGS.without_effect(texts)
+        **values | _node_id(values),
+        without_effect=BROKER_SETTINGS.without_effect(texts),
+        of_listeners=BROKER_SETTINGS.of_listeners(texts),
     )
     _check(config)
     return config
@@ -286,6 +301,7 @@ def _check_addresses(config: BrokerConfig) -> None:
                 f"advertised.listeners cannot be {str(advertised)!r}: clients need an address to "
                 "connect to"
             )
+    parse_per_ip(config.max_connections_per_ip_overrides)
     if config.penstock_http_listen:
         parse_address(config.penstock_http_listen, "penstock.http.listen")
 

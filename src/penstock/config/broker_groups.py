@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.config.table import Importance, OneOf, SettingType, at_least, setting
+from penstock.config.table import (
+    Importance,
+    OneOf,
+    SettingType,
+    UpdateMode,
+    at_least,
+    setting,
+)
 
 INT32_MAX = 2**31 - 1
 
@@ -161,6 +168,7 @@ class ConsumerGroupSettings:
         1_000,
         "The least time between two assignments of a consumer group.",
         rule=at_least(0),
+        update=UpdateMode.CLUSTER_WIDE,
     )
     group_consumer_min_assignment_interval_ms: int = setting(
         SettingType.INT,

@@ -13,7 +13,6 @@ from penstock.config.log_config import TOPIC_SETTINGS
 from penstock.config.table import (
     Importance,
     OneOf,
-    Only,
     SettingType,
     UpdateMode,
     at_least,
@@ -125,8 +124,10 @@ class LogSettings:
     log_cleaner_threads: int = setting(
         SettingType.INT,
         1,
-        "How many logs are compacted at the same time.",
-        rule=Only(1, "Penstock compacts one log at a time, in one child process"),
+        "How many logs are compacted at the same time, each in a child process of its own; they "
+        "share `log.cleaner.dedupe.buffer.size` and `log.cleaner.io.max.bytes.per.second`.",
+        rule=at_least(0),
+        update=UpdateMode.CLUSTER_WIDE,
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         SettingType.DOUBLE,
@@ -153,6 +154,14 @@ class LogSettings:
         SettingType.INT,
         86_400_000,
         "After how long an idle producer's sequence numbers are forgotten.",
+        rule=at_least(1),
+        update=UpdateMode.CLUSTER_WIDE,
+        importance=Importance.LOW,
+    )
+    producer_id_expiration_check_interval_ms: int = setting(
+        SettingType.INT,
+        600_000,
+        "How often idle producers are looked for.",
         rule=at_least(1),
         importance=Importance.LOW,
     )

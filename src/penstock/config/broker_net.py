@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.config.table import Importance, SettingType, at_least, setting
+from penstock.config.table import Each, Importance, SettingType, UpdateMode, at_least, setting
 
 _INT_MAX = (1 << 31) - 1
 
@@ -18,7 +18,10 @@ class NetworkSettings:
         ("PLAINTEXT://127.0.0.1:9092",),
         "Where the node listens, as NAME://HOST:PORT; an empty host means every interface, port "
         "0 any free port. Kafka's default is every interface; without authentication, this "
-        "machine alone is the safe one.",
+        "machine alone is the safe one. While a node runs, listeners can be opened and closed, but "
+        "for those that are advertised.",
+        rule=Each(r"[^:/]+://.*:[0-9]+", "of NAME://HOST:PORT, as PLAINTEXT://127.0.0.1:9092"),
+        update=UpdateMode.PER_BROKER,
         importance=Importance.HIGH,
     )
     advertised_listeners: tuple[str, ...] | None = setting(
@@ -33,6 +36,7 @@ class NetworkSettings:
         "The security protocol of each listener by its name, as NAME:PROTOCOL; a listener that is "
         "not named is PLAINTEXT. Listeners are not encrypted or authenticated yet, so all that "
         "`listeners` names must be PLAINTEXT; others may be mapped as they like.",
+        update=UpdateMode.PER_BROKER,
         importance=Importance.LOW,
     )
     socket_request_max_bytes: int = setting(
@@ -53,14 +57,33 @@ class NetworkSettings:
     max_connections: int = setting(
         SettingType.INT,
         _INT_MAX,
-        "How many connections the node holds; one more is closed at once.",
+        "How many connections the node holds; one more is closed at once. Of a node with several "
+        "listeners, the one by which nodes reach each other is not bound by it. As "
+        "`listener.name.NAME.max.connections` for one listener (its name in lower case).",
         rule=at_least(0),
+        update=UpdateMode.CLUSTER_WIDE,
     )
     max_connections_per_ip: int = setting(
         SettingType.INT,
         _INT_MAX,
         "How many connections one client address may hold; one more is closed at once.",
         rule=at_least(0),
+        update=UpdateMode.CLUSTER_WIDE,
+    )
+    max_connections_per_ip_overrides: str = setting(
+        SettingType.STRING,
+        "",
+        "Other limits than `max.connections.per.ip` for some addresses, as ADDRESS:NUMBER "
+        "separated by commas. Kafka takes names of hosts too.",
+        update=UpdateMode.CLUSTER_WIDE,
+    )
+    max_connection_creation_rate: int = setting(
+        SettingType.INT,
+        _INT_MAX,
+        "How many connections may be made per second; what comes above it waits, for 30 seconds at "
+        "most. As `listener.name.NAME.max.connection.creation.rate` for one listener.",
+        rule=at_least(0),
+        update=UpdateMode.CLUSTER_WIDE,
     )
     connections_max_idle_ms: int = setting(
         SettingType.LONG,

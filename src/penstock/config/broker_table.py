@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 
-from penstock.config.kafka_settings import KafkaSettings
+from penstock.config.kafka_settings import OF_LISTENER, KafkaSettings
 from penstock.config.table import Setting, Table
+
+PER_LISTENER = ("max.connections", "max.connection.creation.rate")
+"""Settings with an effect that can be those of one listener."""
 
 
 class BrokerTable(Table):
@@ -18,11 +22,28 @@ class BrokerTable(Table):
         self.kafka = kafka
 
     def find(self, name: str) -> Setting | None:
-        return super().find(name) or self.kafka.find(name)
+        row = super().find(name) or self.kafka.find(name)
+        of_listener = None if row is not None else OF_LISTENER.fullmatch(name)
+        if of_listener is not None and of_listener[2] in PER_LISTENER:
+            row = dataclasses.replace(self.rows[of_listener[2]], name=name)
+        return row
+
+    def of_listeners(self, texts: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:
+        """The settings of single listeners that have an effect: listener, setting, value."""
+        found = []
+        for name, text in texts.items():
+            match = OF_LISTENER.fullmatch(name)
+            if match is not None and match[2] in PER_LISTENER:
+                value = self[name].parse(text)
+                assert isinstance(value, int)
+                found.append((match[1].upper(), match[2], value))
+        return tuple(sorted(found))
 
     def known(self) -> Iterable[str]:
         return [*self.rows, *self.kafka.rows]
 
     def without_effect(self, texts: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """Those of `texts` that are taken without effect, by name."""
-        return tuple(sorted(item for item in texts.items() if item[0] not in self.rows))
+        return tuple(
+            sorted((n, text) for n, text in texts.items() if self.kafka.find(n) is not None)
+        )

@@ -23,7 +23,7 @@ _LARGEST: Mapping[SettingType, int] = {
     SettingType.INT: (1 << 31) - 1,
     SettingType.LONG: (1 << 63) - 1,
 }
-_OF_LISTENER = re.compile(r"(listener\.name\.[^.]+\.)(.+)")
+OF_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 _OF_MECHANISM = re.compile(
     r"[^.]+\.(sasl\.(?:jaas\.config|login\.class|(?:login|server)\.callback\.handler\.class)"
     r"|connections\.max\.reauth\.ms)"
@@ -42,7 +42,7 @@ class KafkaSettings:
         row = self.rows.get(name) or self.older.get(name)
         if row is not None or not name.startswith("listener.name."):
             return row
-        of_listener = _OF_LISTENER.fullmatch(name)
+        of_listener = OF_LISTENER.fullmatch(name)
         if of_listener is None:
             return None
         base = of_listener[2]

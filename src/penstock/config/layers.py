@@ -55,13 +55,14 @@ class ConfigEntry(NamedTuple):
 class BrokerSettings:
     """The layers of one broker and their typed sum, `config`."""
 
-    __slots__ = ("_told", "cluster", "config", "own", "static")
+    __slots__ = ("_started", "_told", "cluster", "config", "own", "static")
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self.static = dict(static)
         self.cluster: dict[str, str] = {}
         self.own: dict[str, str] = {}
         self.config: BrokerConfig = broker_config(self.static)
+        self._started = self.config
         self._told: set[str] = set()
 
     @classmethod
@@ -74,6 +75,10 @@ class BrokerSettings:
                 if (value := getattr(config, row.field)) != row.default
             }
             | dict(config.without_effect)
+            | {
+                f"listener.name.{listener.lower()}.{name}": str(value)
+                for listener, name, value in config.of_listeners
+            }
         )
 
     def update(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
@@ -86,10 +91,12 @@ class BrokerSettings:
         self.cluster = _usable(cluster, UpdateMode.CLUSTER_WIDE, refused)
         self.own = _usable(own, UpdateMode.PER_BROKER, refused)
         try:
-            self.config = broker_config({**self.static, **self.cluster, **self.own})
+            config = broker_config({**self.static, **self.cluster, **self.own})
+            self._check_listeners(config)
+            self.config = config
         except ConfigError as e:
             self.cluster, self.own = {}, {}
-            self.config = broker_config(self.static)
+            self.config = self._started
             refused.append(f"{e}; all dynamic broker settings are left out")
         return refused
 
@@ -103,7 +110,24 @@ class BrokerSettings:
         }
         if refused:
             raise ConfigError(refused[0])
-        broker_config(texts)
+        self._check_listeners(broker_config(texts))
+
+    def _check_listeners(self, config: BrokerConfig) -> None:
+        """What others were told when this broker registered has to stay."""
+        started = self._started
+        names = {listener.name for listener in started.advertised}
+        names.add(started.inter_broker_listener)
+        for listener in started.listen:
+            if listener.name in names and listener not in config.listen:
+                raise ConfigError(
+                    f"listeners cannot be {','.join(config.listeners)!r} while the broker runs: "
+                    f"{listener} is advertised, so it has to stay"
+                )
+        if config.inter_broker_listener != started.inter_broker_listener:
+            raise ConfigError(
+                f"listeners cannot be {','.join(config.listeners)!r} while the broker runs: nodes "
+                f"reach each other by the first one, {started.inter_broker_listener}"
+            )
 
     def new_without_effect(self) -> list[str]:
         """The settings that were set without effect since this was asked the last time."""
@@ -144,9 +168,9 @@ class BrokerSettings:
 
     def describe_broker(self) -> list[ConfigEntry]:
         """Every setting of this broker."""
-        set_only = (name for name, _ in self.config.without_effect)
         rows = {**BROKER_SETTINGS.rows, **BROKER_SETTINGS.kafka.rows}
-        rows |= {name: BROKER_SETTINGS[name] for name in set_only if name not in rows}
+        given = {**self.static, **self.cluster, **self.own}
+        rows |= {name: BROKER_SETTINGS[name] for name in given if name not in rows}
         return [
             _entry(
                 row,

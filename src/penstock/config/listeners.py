@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from penstock.config.table import ConfigError
@@ -75,3 +76,18 @@ def parse_protocol_map(text: str) -> dict[str, str]:
             raise ConfigError(f"listener.security.protocol.map names {name} twice")
         protocols[name] = protocol
     return protocols
+
+
+def parse_per_ip(text: str) -> dict[str, int]:
+    """`max.connections.per.ip.overrides`: a number of connections for each address."""
+    overrides = {}
+    for item in text.split(",") if text.strip() else ():
+        address, _, number = item.strip().rpartition(":")
+        try:
+            overrides[str(ip_address(address.strip("[]")))] = int(number)
+        except ValueError:
+            raise ConfigError(
+                f"max.connections.per.ip.overrides cannot be {text!r}: it must be a list of "
+                "ADDRESS:NUMBER, as 127.0.0.1:100"
+            ) from None
+    return overrides

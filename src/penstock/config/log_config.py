@@ -142,15 +142,15 @@ class LogConfig:
     local_retention_bytes: int = setting(
         LONG,
         -2,
-        "How much of a tiered log stays on the local disk; -2 means `retention.bytes`.",
-        rule=Only(-2, _NO_TIER),
+        "How much of a tiered log stays on the local disk. Has no effect: there is no remote tier.",
+        rule=at_least(-2),
         synonyms=_from("log.local.retention.bytes"),
     )
     local_retention_ms: int = setting(
         LONG,
         -2,
-        "How long a tiered log stays on the local disk; -2 means `retention.ms`.",
-        rule=Only(-2, _NO_TIER),
+        "How long a tiered log stays on the local disk. Has no effect: there is no remote tier.",
+        rule=at_least(-2),
         synonyms=_from("log.local.retention.ms"),
     )
     max_compaction_lag_ms: int = setting(
@@ -213,8 +213,8 @@ class LogConfig:
     preallocate: bool = setting(
         BOOLEAN,
         False,
-        "Whether a new segment's file gets its whole size on disk at once.",
-        rule=Only(False, "segment files grow as they are written"),
+        "Whether a new segment's file gets its whole size on disk at once. Has no effect: segment "
+        "files grow as they are written.",
         synonyms=_from("log.preallocate"),
     )
     remote_log_copy_disable: bool = setting(

@@ -82,6 +82,11 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
     def _make_shard(self, index: int, leader_epoch: int) -> GroupShard:
         return GroupShard(self._group_config, self._topics, self._env.rng, self._overrides)
 
+    def settings_changed(self, config: BrokerConfig) -> None:
+        self._group_config = group_config(config)
+        for driver in self._drivers.values():
+            driver.shard.environment.config = self._group_config
+
     def _overrides(self, group_id: str) -> Mapping[str, str]:
         return self._metadata.config(ResourceType.GROUP, group_id)
 

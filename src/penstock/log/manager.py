@@ -286,9 +286,19 @@ class LogManager:
             waiting.pop()
         return len(waiting)
 
+    def producer_steps(self, now_ms: int) -> Iterator[None]:
+        """Have every open log forget its idle producers, a few logs at a time; what is not open
+        does so when it is opened.
+        """
+        for passed, log in enumerate(list(self._logs.values()), 1):
+            log.producers.expiration_ms = self.env.producer_id_expiration_ms
+            log.producers.remove_expired(now_ms)
+            if passed % RETENTION_LOGS_PER_STEP == 0:
+                yield
+
     def retention_steps(self, now_ms: int) -> Iterator[int]:
-        """Apply retention and producer expiry to every log, a few at a time, so that a driver can
-        do other work in between; yields how many segments went.
+        """Apply retention to every log, a few at a time, so that a driver can do other work in
+        between; yields how many segments went.
         """
         passed = 0
         for tp in list(self._known):
@@ -297,7 +307,6 @@ class LogManager:
                 log = self._logs.get(tp) if was_open else self.get(tp)
                 if log is not None:
                     gone = delete_old_segments(log, now_ms)
-                    log.producers.remove_expired(now_ms)
                     if not (was_open or log.deleted_segments or log.unflushed_messages):
                         self._forget(tp, log)
             except StorageError as e:

@@ -124,6 +124,7 @@ class Connection:
         "_chunks",
         "_have",
         "_held_bytes",
+        "_held_up",
         "_memory_full",
         "_need",
         "_pumping",
@@ -156,6 +157,7 @@ class Connection:
         self._waiting: deque[tuple[memoryview, int]] = deque()
         self._waiting_bytes = 0
         self.pending: deque[Exchange] = deque()
+        self._held_up = False  # nothing is started yet, since connections come too quickly
         self._held_bytes = 0  # of the request that holds back all that came behind it
         self._pumping = False
         self._memory_full = False
@@ -211,7 +213,7 @@ class Connection:
         if self.closing:
             return
         self.active_ns = received_ns = monotonic_ns()
-        if self._uncut:
+        if self._uncut or self._held_up:
             # A transport may deliver a little after it was paused.
             self._keep_uncut(self._take_uncut() + data, self._uncut_ns)
             return
@@ -281,9 +283,19 @@ class Connection:
     def _keep_uncut(self, rest: bytes, received_ns: int) -> None:
         self._uncut, self._uncut_ns = rest, received_ns
         self._server.memory.take(len(rest))
-        if len(self._waiting) < WAITING_REQUESTS_MAX:
+        if len(self._waiting) < WAITING_REQUESTS_MAX and not self._held_up:
             self._ask_for_turn()
         self._regulate_reading()
+
+    def hold_up(self, seconds: float) -> None:
+        """Start no request before that time."""
+        self._held_up = True
+        self._server.loop.call_later(seconds, self._let_go)
+
+    def _let_go(self) -> None:
+        self._held_up = False
+        if self._uncut:
+            self._ask_for_turn()
 
     def _take_uncut(self) -> bytes:
         rest, self._uncut = self._uncut, b""

@@ -1,8 +1,8 @@
 """The listener: accepts connections within limits, sweeps idle ones, stops without losing
 answers.
 
-Limits: `max.connections`, `max.connections.per.ip`, `connections.max.idle.ms`,
-`socket.request.max.bytes`, `queued.max.request.bytes`. Owned by the event loop's thread.
+Limits: `connections.max.idle.ms`, `socket.request.max.bytes`, `queued.max.request.bytes`, and those
+of `admission`, which a node's listeners share. Owned by the event loop's thread.
 The room above hands in `handler`, called with each frame (without its length) and the time
 it arrived, and `on_answered`, called after each answer has been handed to the transport,
 with the times at which it was ready and handed over.
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import TypeAlias, cast
 
+from penstock.net.admission import RATE, Admission
 from penstock.net.busy_poll import BusyPoll
 from penstock.net.connection import Connection, Exchange
 from penstock.net.memory import UNLIMITED, RequestMemory
@@ -36,9 +37,6 @@ REFUSALS_LOGGED_PER_SWEEP_MAX = 10
 class NetLimits:
     request_bytes_max: int = 100 * 1024 * 1024
     queued_request_bytes_max: int = UNLIMITED
-    connections_max: int = 2**31 - 1
-    connections_limited_by: str = "max.connections"
-    connections_per_ip_max: int = 2**31 - 1
     idle_ms_max: int = 10 * 60 * 1000
     listen_backlog: int = 50
     send_buffer_bytes: int = -1
@@ -48,7 +46,12 @@ class NetLimits:
 
 class Server:
     def __init__(
-        self, name: str, limits: NetLimits, handler: Handler, on_answered: OnAnswered
+        self,
+        name: str,
+        limits: NetLimits,
+        handler: Handler,
+        on_answered: OnAnswered,
+        admission: Admission | None = None,
     ) -> None:
         self.name = name
         self.loop = asyncio.get_running_loop()
@@ -60,8 +63,8 @@ class Server:
         self.connections: dict[Connection, None] = {}
         self.accepted_total = 0
         self.refused_total: Tally[str] = Tally()
+        self.admission = admission or Admission()
         self._limits = limits
-        self._per_ip: Tally[str] = Tally()
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -107,14 +110,17 @@ class Server:
     # -- called by connections -----------------------------------------------------------------
 
     def admit(self, connection: Connection) -> bool:
+        """Whether it may stay; it counts until it is forgotten in any case."""
         ip = connection.peer_host
-        reason = ""
-        if len(self.connections) >= self._limits.connections_max:
-            reason = self._limits.connections_limited_by
-        elif self._per_ip[ip] >= self._limits.connections_per_ip_max:
-            reason = "max.connections.per.ip"
+        reason = self.admission.refusal(self.name, ip)
         self.connections[connection] = None
-        self._per_ip[ip] += 1
+        self.admission.entered(self.name, ip)
+        if not reason:
+            held_up_s = self.admission.held_up_s(self.name, self.loop.time())
+            if held_up_s is None:
+                reason = RATE
+            elif held_up_s > 0:
+                connection.hold_up(held_up_s)
         if reason:
             self._note_refusal(ip, reason, f"{reason} is reached")
             return False
@@ -123,10 +129,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
-        ip = connection.peer_host
-        self._per_ip[ip] -= 1
-        if not self._per_ip[ip]:
-            del self._per_ip[ip]
+        self.admission.left(self.name, connection.peer_host)
 
     def refused(self, connection: Connection, reason: str) -> None:
         self._note_refusal(connection.peer_host, "protocol", reason)

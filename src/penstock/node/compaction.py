@@ -1,10 +1,10 @@
 """Drives compaction: picks the log that needs it most, has the child process clean it, swaps
 the result in.
 
-The decisions are `log.cleaner`'s, the work is done in the child process behind
-`log.cleaner_client`; here is only the loop between them. One log is cleaned at a time.
-First dirty offsets are kept in `cleaner-offset-checkpoint`, so that a restart continues where
-it was.
+The decisions are `log.cleaner`'s, the work is done in child processes behind `log.cleaner_client`;
+here is only the loop between them. `log.cleaner.threads` logs are cleaned at a time, each by a
+worker with a child of its own. First dirty offsets are kept in `cleaner-offset-checkpoint`, so that
+a restart continues where it was.
 
 Invariants: retention ignores a log while it is being cleaned or swapped (`Log.cleaning`); a result
 is dropped when its log was deleted or truncated meanwhile; a node that stops ends the swap first.
@@ -36,30 +36,51 @@ from penstock.serving.broker import Broker
 
 log = logging.getLogger("penstock.node")
 
+WORKERS_CHECK_S = 1.0
+"""How soon a change of `log.cleaner.threads` counts."""
+
 
 class Compaction:
     def __init__(self, broker: Broker, metrics: CleanerMetrics) -> None:
         self._broker = broker
         self._metrics = metrics
-        self._cleaner = Cleaner()
+        self._uncleanable: dict[str, str] = {}
+        """Directory of every log that was found corrupt, and what was found."""
+        self._workers: dict[int, asyncio.Task[None]] = {}
         self._path = os.path.join(broker.logs.data_dir, CLEANER_OFFSET_CHECKPOINT)
         self._first_dirty = self._stored_offsets()
-        self._swaps: asyncio.Task[bool] | None = None
-        """Carries out the swaps of a cleaning."""
+        self._writing = asyncio.Lock()
+        """Of the checkpoint."""
+        self._swaps: set[asyncio.Task[bool]] = set()
+        """Carry out the swaps of cleanings."""
 
     async def run(self) -> None:
-        """Until cancelled: clean what is due, rest when nothing is."""
+        """Until cancelled: have as many workers as `log.cleaner.threads` says."""
         while True:
-            if not (self._broker.config.log_cleaner_enable and await self._clean_next()):
-                await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
+            for number in range(self._broker.config.log_cleaner_threads):
+                if number not in self._workers or self._workers[number].done():
+                    self._workers[number] = asyncio.create_task(self._work(number))
+            await asyncio.sleep(WORKERS_CHECK_S)
+
+    async def _work(self, number: int) -> None:
+        """Clean what is due, rest when nothing is; until there are to be fewer workers."""
+        cleaner = Cleaner()
+        cleaner.uncleanable = self._uncleanable
+        try:
+            while number < self._broker.config.log_cleaner_threads:
+                if not (self._broker.config.log_cleaner_enable and await self._clean_next(cleaner)):
+                    await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
+        finally:
+            await cleaner.stop()
 
     async def stop(self) -> None:
-        await self._cleaner.stop()
-        if self._swaps is not None:
-            # What fails now is repeated after the next start.
-            await asyncio.gather(self._swaps, return_exceptions=True)
+        for worker in self._workers.values():
+            worker.cancel()
+        await asyncio.gather(*self._workers.values(), return_exceptions=True)
+        # What fails now is repeated after the next start.
+        await asyncio.gather(*self._swaps, return_exceptions=True)
 
-    async def _clean_next(self) -> bool:
+    async def _clean_next(self, cleaner: Cleaner) -> bool:
         """Clean the log that needs it most; whether there was one."""
         todo = filthiest([candidate async for candidate in self._candidates()])
         if todo is None:
@@ -70,7 +91,7 @@ class Compaction:
             return True  # it has changed since it was picked
         started_ns = monotonic_ns()
         try:
-            await self._clean(tp, todo)
+            await self._clean(cleaner, tp, todo)
             self._metrics.duration.observe_ns(monotonic_ns() - started_ns)
         except CleanAborted:
             return True
@@ -102,33 +123,35 @@ class Compaction:
         except StorageError as e:
             log.error("%s cannot be compacted: %s", tp, e)
             return None
-        if compacted is None or compacted.dir in self._cleaner.uncleanable:
+        if compacted is None or compacted.cleaning or compacted.dir in self._uncleanable:
             return None
         return cleanable(log_state(compacted, self._first_dirty.get(tp)), now_ms)
 
-    async def _clean(self, tp: TopicPartition, todo: LogToClean) -> None:
+    async def _clean(self, cleaner: Cleaner, tp: TopicPartition, todo: LogToClean) -> None:
         compacted = self._broker.logs.get(tp)
         assert compacted is not None
         config = self._broker.config
+        workers = max(config.log_cleaner_threads, 1)
         job = clean_job(
             todo,
             directory=compacted.dir,
             producers=producer_ends(compacted),
             now_ms=self._broker.clock.now_ms(),
-            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
-            io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size // workers,
+            io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second / workers,
         )
         compacted.cleaning = True
         cuts = compacted.cuts
         try:
-            result = await self._cleaner.clean(job)
+            result = await cleaner.clean(job)
             if not await self._take_in(compacted, job.directory, cuts, result):
                 # The topic was deleted meanwhile, or the log no longer holds what was compacted.
                 return
         finally:
             compacted.cleaning = False
         self._first_dirty[tp] = result.end_offset
-        await asyncio.to_thread(write_checkpoint, self._path, self._existing_offsets())
+        async with self._writing:
+            await asyncio.to_thread(write_checkpoint, self._path, self._existing_offsets())
         self._metrics.runs.value += 1
         self._metrics.bytes_read.value += result.bytes_before
         self._metrics.bytes_written.value += result.bytes_after
@@ -147,12 +170,10 @@ class Compaction:
     ) -> bool:
         """Swap the result in; False when the log was cut or deleted meanwhile."""
         # Not left half done by a node that stops: `stop` waits for it.
-        self._swaps = asyncio.create_task(self._swap_all(compacted, directory, cuts, result))
-        try:
-            return await asyncio.shield(self._swaps)
-        finally:
-            if self._swaps.done():
-                self._swaps = None
+        swaps = asyncio.create_task(self._swap_all(compacted, directory, cuts, result))
+        self._swaps.add(swaps)
+        swaps.add_done_callback(self._swaps.discard)
+        return await asyncio.shield(swaps)
 
     async def _swap_all(
         self, compacted: Log, directory: str, cuts: int, result: CleanResult

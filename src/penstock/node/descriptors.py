@@ -16,8 +16,6 @@ from penstock.log.limits import OPEN_FILES_MAX, REGIONS_MAX
 
 RESERVED_MAX = 256
 """For everything else."""
-LIMIT = "ulimit -n"
-"""The reason logged when a connection is refused because no descriptor is left."""
 
 
 class Descriptors(NamedTuple):

@@ -1,5 +1,5 @@
-"""Housekeeping, which no request asks for: retention, flushes by time, checkpoints, removal of
-files, recovery of unused logs, and the task of compaction.
+"""Housekeeping, which no request asks for: retention, expiry of producers, flushes by time,
+checkpoints, removal of files, recovery of unused logs, and the task of compaction.
 
 Each duty is a coroutine that sleeps for its interval and does one pass; a pass that fails is logged
 and tried again at the next. What waits for the disk runs in a worker thread; what changes a log
@@ -36,6 +36,8 @@ class Housekeeping:
         self._every(
             lambda: self._broker.config.log_retention_check_interval_ms / 1000, self._retain
         )
+        expiry_s = config.producer_id_expiration_check_interval_ms / 1000
+        self._every(lambda: expiry_s, self._expire_producers)
         self._every(lambda: FLUSH_CHECK_S, self._flush_due)
         self._every(lambda: checkpoint_s, self._checkpoint)
         self._every(lambda: REMOVAL_CHECK_S, self._remove)
@@ -64,6 +66,11 @@ class Housekeeping:
     async def _retain(self) -> None:
         """Apply retention, a few logs at a time."""
         for _ in self._broker.logs.retention_steps(self._now_ms()):
+            await asyncio.sleep(0)
+
+    async def _expire_producers(self) -> None:
+        """Forget idle producers, a few logs at a time."""
+        for _ in self._broker.logs.producer_steps(self._now_ms()):
             await asyncio.sleep(0)
 
     async def _flush_due(self) -> None:

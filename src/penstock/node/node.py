@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api import handlers
@@ -36,11 +35,11 @@ from penstock.log.files import FileCache
 from penstock.log.manager import LogManager
 from penstock.log.run_claim import RunClaim, boot_id
 from penstock.metadata.features import SUPPORTED_FEATURES
-from penstock.net.server import NetLimits, Server
 from penstock.node.compaction import Compaction
-from penstock.node.descriptors import LIMIT, shared_out
+from penstock.node.descriptors import shared_out
 from penstock.node.formation import Formation, Formed
 from penstock.node.housekeeping import Housekeeping
+from penstock.node.listening import Listening, listening
 from penstock.node.metrics import NodeMetrics
 from penstock.observe.health import Health
 from penstock.observe.http import HttpServer
@@ -77,7 +76,7 @@ class Node:
         self._settings = BrokerSettings.of(config)
         self._claim = RunClaim(config.data_dir, boot_id() if boot is None else boot)
         self._files = shared_out()
-        self._servers: list[Server] = []
+        self._listening: Listening | None = None
         self._http: HttpServer | None = None
         self._logs: LogManager | None = None
         self._peers: Peers | None = None
@@ -123,10 +122,14 @@ class Node:
         broker.tell_without_effect()
         quorum.metadata.on_failed = self._fail
         dispatcher = self._dispatcher = Dispatcher(broker.services)
-        endpoints = self._bind(dispatcher, metrics)
-        metrics.watch(broker, self._servers)
-        for server in self._servers:
-            await server.start()
+        listeners = self._listening = Listening(
+            config, self._files.connections, dispatcher, metrics.requests.answered
+        )
+        endpoints = listeners.bind()
+        self.kafka_address = listeners.address
+        broker.on_settings_changed = listeners.settings_changed
+        metrics.watch(broker, listeners.servers)
+        await listeners.start()
         await self._start_http(metrics)
         formed = await self._form(metadata_log, peers, stored)
         meta = logs.ensure_meta(config.node_id, formed.cluster_id)
@@ -222,28 +225,12 @@ class Node:
         assert self._broker is not None
         return self._broker.topic_config(topic)
 
-    def _bind(self, dispatcher: Dispatcher, metrics: NodeMetrics) -> list[Endpoint]:
-        """Bind every listener; the advertised addresses follow from what was bound."""
-        limits = net_limits(self._config, self._files.connections // len(self._config.listen))
-        advertised = {listener.name: listener for listener in self._config.advertised}
-        endpoints = []
-        for listener in self._config.listen:
-            server = Server(listener.name, limits, dispatcher, metrics.requests.answered)
-            self._servers.append(server)
-            with _listening(listener.host, listener.port, "--listen HOST:PORT"):
-                host, port = server.bind(listener.host or "0.0.0.0", listener.port)
-            if not self.kafka_address:
-                self.kafka_address = address_text(listener.host or host, port)
-            shown = advertised.get(listener.name, listener)
-            endpoints.append(Endpoint(listener.name, shown.host or host, shown.port or port))
-        return endpoints
-
     async def _start_http(self, metrics: NodeMetrics) -> None:
         address = self._config.http_listen
         if address is None:
             return
         self._http = HttpServer(metrics.registry, self.health)
-        with _listening(*address, "--http HOST:PORT"):
+        with listening(*address, "--http HOST:PORT"):
             await self._http.start(*address)
         self.http_address = address_text(*self._http.address)
 
@@ -300,8 +287,8 @@ class Node:
         self._grace_s = 0.0
         if self._lifecycle is not None:
             self._lifecycle.hurry()
-        for server in self._servers:
-            server.hurry()
+        if self._listening is not None:
+            self._listening.hurry()
 
     async def _hand_over(self) -> None:
         lifecycle, broker = self._lifecycle, self._broker
@@ -318,7 +305,8 @@ class Node:
         await self._hand_over()
         if self._broker is not None:
             self._broker.end_waiting()
-        await asyncio.gather(*(server.stop(self._grace_s) for server in self._servers))
+        if self._listening is not None:
+            await self._listening.stop(self._grace_s)
         if self._lifecycle is not None:
             self._lifecycle.stop()
         if self._lag_sampler is not None:
@@ -389,35 +377,3 @@ def clear_strays(broker: Broker) -> None:
 
 class NodeFailed(PenstockError):
     """The node cannot continue."""
-
-
-class CannotListen(PenstockError):
-    """An address of `listeners` cannot be bound."""
-
-
-@contextmanager
-def _listening(host: str, port: int, option: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        raise CannotListen(
-            f"cannot listen on {address_text(host, port)} ({e.strerror or e}): stop what holds the "
-            f"address, or choose another with {option}"
-        ) from e
-
-
-def net_limits(config: BrokerConfig, descriptors: int) -> NetLimits:
-    """For one listener, which has so many descriptors."""
-    limited = descriptors < config.max_connections
-    return NetLimits(
-        request_bytes_max=config.socket_request_max_bytes,
-        queued_request_bytes_max=config.queued_max_request_bytes,
-        connections_max=descriptors if limited else config.max_connections,
-        connections_limited_by=LIMIT if limited else "max.connections",
-        connections_per_ip_max=config.max_connections_per_ip,
-        idle_ms_max=config.connections_max_idle_ms,
-        listen_backlog=config.socket_listen_backlog_size,
-        send_buffer_bytes=config.socket_send_buffer_bytes,
-        receive_buffer_bytes=config.socket_receive_buffer_bytes,
-        busy_poll_us=config.penstock_busy_poll_us,
-    )

@@ -6,6 +6,7 @@ Only `node/` uses it; doors get its `services`. Owned by the event loop's thread
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from penstock.base.clock import Clock, Rng
 from penstock.base.errors import ApiError, ErrorCode
@@ -121,6 +122,8 @@ class Broker:
             self.groups, self.replicas, self.verifier, clock, lambda: self.config
         )
         self.replication: Replication | None = None
+        self.on_settings_changed: Callable[[BrokerConfig], None] = lambda _: None
+        """Called when dynamic settings were taken over, for what is not the broker's own."""
         self.suspicions = Suspicions(
             self.metadata, lambda: self.config.inter_broker_listener, self.node_id
         )
@@ -275,6 +278,9 @@ class Broker:
             log.warning("a stored dynamic setting is left out: %s", sentence)
         self.tell_without_effect()
         set_level(self.config.penstock_log_level)
+        self.logs.env.producer_id_expiration_ms = self.config.producer_id_expiration_ms
+        self.groups.settings_changed(self.config)
+        self.on_settings_changed(self.config)
         self.replicas.reconfigure_all()
 
     def tell_without_effect(self) -> None:

@@ -26,7 +26,8 @@ python -m penstock.wire.support_doc penstock.api.handlers > docs/protocol-suppor
 The versions of Kafka are those that Apache Kafka 4.3 offers, without the ones that it holds to be
 unstable. "For" says to whom Kafka offers the API: to clients, to the nodes of the metadata
 quorum, or to both. A client learns what is served from ApiVersions and chooses by itself. Produce
-is offered there from version 0, as Kafka does, though versions 0 to 2 are refused.
+is offered there from version 0, as Kafka does, though versions 0 to 2 are refused. Where an API
+differs from Kafka's on purpose is in [differences](differences.md).
 """
 
 _FOR = {"broker": "clients", "controller": "quorum", "both": "both"}

@@ -118,3 +118,50 @@ def test_the_default_of_a_coarser_name_alone_is_no_chain() -> None:
         "log.retention.ms",
         "log.retention.hours",
     ]
+
+
+LISTENERS = "PLAINTEXT://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("static", "listeners", "sentence"),
+    [
+        ({}, "OTHER://127.0.0.1:2", "is advertised, so it has to stay"),
+        ({}, "PLAINTEXT://127.0.0.1:2", "is advertised, so it has to stay"),
+        ({}, f"OTHER://127.0.0.1:2,{LISTENERS}", "by the first one, PLAINTEXT"),
+        ({}, f"{LISTENERS},SASL_SSL://127.0.0.1:2", "neither encrypted nor authenticated"),
+        ({}, f"{LISTENERS},OTHER", "list of NAME://HOST:PORT"),
+    ],
+)
+def test_what_others_were_told_of_listeners_stays(
+    static: dict[str, str], listeners: str, sentence: str
+) -> None:
+    settings = BrokerSettings({"listeners": LISTENERS, **static})
+    with pytest.raises(ConfigError, match=sentence):
+        settings.check({}, {"listeners": listeners})
+
+
+def test_a_listener_that_is_not_advertised_may_go() -> None:
+    both = f"{LISTENERS},OTHER://127.0.0.1:2"
+    settings = BrokerSettings({"listeners": both, "advertised.listeners": LISTENERS})
+    settings.check({}, {"listeners": LISTENERS})
+    assert settings.update({}, {"listeners": LISTENERS}) == []
+    assert len(settings.config.listen) == 1
+
+
+def test_settings_of_one_listener_are_kept_and_described() -> None:
+    name = "listener.name.plaintext.max.connections"
+    settings = BrokerSettings.of(broker_config({name: "5"}))
+    assert settings.config.of_listener("PLAINTEXT", "max.connections", 9) == 5
+    assert settings.config.of_listener("OTHER", "max.connections", 9) == 9
+    shown = entry(settings.describe_broker(), name)
+    assert (shown.value, shown.source, shown.read_only) == ("5", S.STATIC_BROKER_CONFIG, False)
+    settings.update({name: "6"}, {})
+    assert settings.config.of_listener("PLAINTEXT", "max.connections", 9) == 6
+    check_dynamic(name, "7", UpdateMode.CLUSTER_WIDE)
+
+
+@pytest.mark.parametrize("text", ["a", "host:1", "127.0.0.1:x", "127.0.0.1"])
+def test_limits_by_address_must_name_addresses(text: str) -> None:
+    with pytest.raises(ConfigError, match="list of ADDRESS:NUMBER"):
+        broker_config({"max.connections.per.ip.overrides": text})

@@ -143,7 +143,7 @@ def test_stored_settings_that_are_not_valid_here_do_not_stop_a_topic() -> None:
     ("settings", "sentence"),
     [
         ({"listeners": ""}, "listeners cannot be empty"),
-        ({"listeners": "localhost:9092"}, "it must be NAME://HOST:PORT"),
+        ({"listeners": "localhost:9092"}, "it must be a comma-separated list of NAME://HOST:PORT"),
         ({"listeners": "A://h:1,A://h:2"}, "each listener needs its own name"),
         ({"listeners": "A://h:99999"}, "it must be HOST:PORT"),
         ({"listeners": "A://::1:9092"}, "it must be HOST:PORT"),

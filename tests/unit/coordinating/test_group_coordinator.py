@@ -19,6 +19,11 @@ from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.heartbeat import HeartbeatRequest
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -508,5 +513,24 @@ def test_the_switch_leaves_the_totals(tmp_path: Path) -> None:
             [sample] = shown["penstock_group_lag_messages"]
             assert sample.labels == {"group": "g", "topic": "t", "partition": "0"}
             assert sample.value == 1
+
+    run(test)
+
+
+def test_a_changed_setting_counts_for_groups_that_are_there(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, **FEW) as rig:
+            peer = await rig.peer()
+            await find(peer, "g")
+            await rig.topic("t")
+            assert await settled(peer, "g") == -1
+            environment = driver_of(rig, "g").shard.environment
+            assert environment.config_of("g").consumer_assignment_interval_ms == 1_000
+            name = "group.consumer.assignment.interval.ms"
+            change = AlterableConfig(name=name, config_operation=0, value="2000")
+            resource = AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+            request = IncrementalAlterConfigsRequest(resources=[resource])
+            assert (await peer.call(request, 1)).responses[0].error_code == 0
+            await until(lambda: environment.config_of("g").consumer_assignment_interval_ms == 2_000)
 
     run(test)

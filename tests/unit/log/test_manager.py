@@ -20,6 +20,7 @@ from penstock.log.files import FileCache, remove_paths
 from penstock.log.flush import flush
 from penstock.log.log import Batch, Log
 from penstock.log.manager import LogManager, parse_log_dir
+from penstock.log.producer_snapshot import ProducerStateEntry
 from penstock.wire.records import Record, build_batch, parse_header
 
 TOPIC_ID = bytes(range(16))
@@ -222,6 +223,21 @@ def test_retention_reaches_logs_that_nobody_uses_and_closes_them_again(home: Hom
     manager = home.start()
     assert sum(manager.retention_steps(100_000)) == 0
     assert not list(manager.opened())
+
+
+def test_idle_producers_are_forgotten_by_the_setting_of_now(home: Home) -> None:
+    manager = home.start()
+    log = manager.get_or_create(tp(0), TOPIC_ID)
+    home.append(log, 1)
+    idle = ProducerStateEntry(7, last_timestamp=1_000)
+    log.producers.producers[7] = idle
+    list(manager.producer_steps(2_000))
+    assert 7 in log.producers.producers
+    manager.env.producer_id_expiration_ms = 1_000
+    list(manager.producer_steps(1_999))
+    assert 7 in log.producers.producers
+    list(manager.producer_steps(2_000))
+    assert 7 not in log.producers.producers
 
 
 def test_one_bad_log_leaves_the_others_alone(home: Home) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import uvloop
 
+from penstock.net.admission import Admission
 from penstock.net.connection import Connection, Exchange
 from penstock.net.server import NetLimits, Server
 
@@ -178,10 +179,10 @@ class Served:
 
 
 @asynccontextmanager
-async def served(**limits: Any) -> AsyncIterator[Served]:
+async def served(admission: Admission | None = None, **limits: Any) -> AsyncIterator[Served]:
     """A listener with these limits that lives for one test; at its end nothing may be left over."""
     script = Script()
-    server = Server("TEST", NetLimits(**limits), script, script.answered)
+    server = Server("TEST", NetLimits(**limits), script, script.answered, admission)
     net = Served(server, script, server.bind("127.0.0.1", 0))
     await server.start()
     try:

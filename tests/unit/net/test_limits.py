@@ -8,6 +8,7 @@ import time
 import pytest
 
 from penstock.net import connection, server
+from penstock.net.admission import Admission, ConnectionLimits
 from penstock.net.connection import WAITING_REQUESTS_MAX, WRITE_BUFFER_HIGH_BYTES
 from unit.net.served import PRODUCE, Served, frame, run, served, settled, until
 
@@ -73,7 +74,7 @@ def test_too_many_waiting_requests_pause_reading() -> None:
 
 def test_max_connections() -> None:
     async def test() -> None:
-        async with served(connections_max=3) as net:
+        async with served(admission=Admission(ConnectionLimits(connections_max=3))) as net:
             kept = [await net.client() for _ in range(3)]
             await until(lambda: len(net.server.connections) == 3)
             for number in range(1, 4):
@@ -93,7 +94,7 @@ def test_max_connections() -> None:
 
 def test_max_connections_per_ip() -> None:
     async def test() -> None:
-        async with served(connections_per_ip_max=2) as net:
+        async with served(admission=Admission(ConnectionLimits(per_ip_max=2))) as net:
             near = [await net.client() for _ in range(2)]
             await until(lambda: len(net.server.connections) == 2)
             assert await (await net.client()).is_closed()
@@ -109,7 +110,7 @@ def test_max_connections_per_ip() -> None:
             again = await net.client()
             await again.send(frame(2))
             assert await again.receive() == (2, b"")
-            assert net.server._per_ip["127.0.0.1"] == 2
+            assert net.server.admission.per_ip["127.0.0.1"] == 2
 
     run(test)
 
@@ -125,7 +126,7 @@ def test_thousands_of_connects_and_disconnects_leave_nothing() -> None:
                 for client in clients:
                     client.close()
             await until(lambda: net.server.accepted_total == 1000 and not net.server.connections)
-            assert not net.server._per_ip
+            assert not net.server.admission.per_ip
             assert net.used == 0
 
     run(test)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.log.cleaner_client import Cleaner
 from penstock.net import turn
 from unit.net.served import run
 from unit.serving.rig import running
@@ -34,7 +35,7 @@ def test_logs_are_looked_at_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 return look(*args)
 
             monkeypatch.setattr(compaction, "_candidate", counted)
-            task = asyncio.create_task(compaction._clean_next())
+            task = asyncio.create_task(compaction._clean_next(Cleaner()))
             most = 0
             while not task.done():
                 before = looked

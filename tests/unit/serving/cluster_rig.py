@@ -56,7 +56,7 @@ class Nodes:
         self.lost.append(node)
         assert node._lifecycle is not None
         node._lifecycle.stop()
-        for server in node._servers:
+        for server in node._listening.servers if node._listening else ():
             assert server._server is not None
             server._server.close()
             for connection in list(server.connections):

@@ -153,7 +153,8 @@ class Rig:
         self.node = node
         assert node._broker is not None
         self.broker: Broker = node._broker
-        self.server: Server = node._servers[0]
+        assert node._listening is not None
+        self.server: Server = node._listening.servers[0]
         self._peers: list[Peer] = []
         self._stopping: asyncio.Task[None] | None = None
 

@@ -1,0 +1,116 @@
+"""Who may connect: how many at once, how many from one address, how many new ones per second.
+
+One object for all listeners of a node; its limits are replaced as a whole while it runs. What is
+connected stays, also when a limit falls below it. Beyond a number, a new connection is closed;
+beyond a rate, it is held up until its time has come, as Kafka's acceptors do. The listener by which
+nodes reach each other is not bound by `max.connections`, if there is another for clients: clients
+must not keep the cluster from working. Owned by the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+UNLIMITED = 2**31 - 1
+BURST_S = 1.0
+"""For how long unused connections of a rate may be made up for."""
+HELD_UP_S_MAX = 30.0
+"""Clients do not wait longer; one that would have to is closed."""
+
+TOTAL = "max.connections"
+PER_IP = "max.connections.per.ip"
+RATE = "max.connection.creation.rate"
+DESCRIPTORS = "ulimit -n"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """Those of one listener, beside those of the node."""
+
+    connections_max: int = UNLIMITED
+    rate_max: int = UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    connections_max: int = UNLIMITED
+    descriptors_max: int = UNLIMITED
+    """How many files each listener may open."""
+    per_ip_max: int = UNLIMITED
+    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    rate_max: int = UNLIMITED
+    """New connections per second."""
+    of_listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    protected: str = ""
+    """The listener that `connections_max` does not bind."""
+
+
+class Pace:
+    """When the next of many may happen, at so many per second."""
+
+    __slots__ = ("_next_s",)
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def wait_s(self, rate: int, now_s: float) -> float:
+        """How long one more at `now_s` would have to wait."""
+        if rate >= UNLIMITED:
+            return 0.0
+        if rate <= 0:
+            return float("inf")
+        return max(self._next_s, now_s - BURST_S) + 1 / rate - now_s
+
+    def take(self, rate: int, now_s: float) -> None:
+        """One more happens, as soon as it may."""
+        if 0 < rate < UNLIMITED:
+            self._next_s = max(self._next_s, now_s - BURST_S) + 1 / rate
+
+
+class Admission:
+    def __init__(self, limits: ConnectionLimits | None = None) -> None:
+        self.limits = limits or ConnectionLimits()
+        self.per_ip: Tally[str] = Tally()
+        self.per_listener: Tally[str] = Tally()
+        self._pace = Pace()
+        self._paces: dict[str, Pace] = {}
+
+    def refusal(self, listener: str, ip: str) -> str:
+        """The limit that keeps a connection out; empty if none does."""
+        limits = self.limits
+        own = limits.of_listeners.get(listener)
+        if self.per_listener[listener] >= limits.descriptors_max:
+            return DESCRIPTORS
+        if listener != limits.protected and self.per_listener.total() >= limits.connections_max:
+            return TOTAL
+        if own is not None and self.per_listener[listener] >= own.connections_max:
+            return TOTAL
+        if self.per_ip[ip] >= limits.per_ip_overrides.get(ip, limits.per_ip_max):
+            return PER_IP
+        return ""
+
+    def held_up_s(self, listener: str, now_s: float) -> float | None:
+        """How long a connection has to wait before it is served; None for too long."""
+        limits = self.limits
+        own = limits.of_listeners.get(listener)
+        paces = [(self._pace, limits.rate_max)]
+        if own is not None:
+            paces.append((self._paces.setdefault(listener, Pace()), own.rate_max))
+        wait_s = max(pace.wait_s(rate, now_s) for pace, rate in paces)
+        if wait_s > HELD_UP_S_MAX:
+            return None
+        for pace, rate in paces:
+            pace.take(rate, now_s)
+        return max(wait_s, 0.0)
+
+    def entered(self, listener: str, ip: str) -> None:
+        self.per_ip[ip] += 1
+        self.per_listener[listener] += 1
+
+    def left(self, listener: str, ip: str) -> None:
+        self.per_listener[listener] -= 1
+        self.per_ip[ip] -= 1
+        if not self.per_ip[ip]:
+            del self.per_ip[ip]

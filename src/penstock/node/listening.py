@@ -1,0 +1,171 @@
+"""The node's listeners: bound and served at the start; opened, closed, limited as settings change.
+
+What is advertised stays as it was at the start (`config.layers` refuses anything else). A listener
+that is opened later and cannot be bound is logged, and the others go on. Owned by the event loop's
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.base.errors import PenstockError
+from penstock.config.broker_config import BrokerConfig
+from penstock.config.listeners import Listener, address_text
+from penstock.net.admission import UNLIMITED, Admission, ConnectionLimits, ListenerLimits
+from penstock.net.server import Handler, NetLimits, OnAnswered, Server
+from penstock.raft.types import Endpoint
+
+log = logging.getLogger("penstock.node")
+
+CLOSE_GRACE_S = 10.0
+"""How long the requests of a listener that is closed may take."""
+
+
+class CannotListen(PenstockError):
+    """An address of `listeners` cannot be bound."""
+
+
+class Listening:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        descriptors: int,
+        handler: Handler,
+        on_answered: OnAnswered,
+    ) -> None:
+        self._config = config
+        self._descriptors = descriptors
+        self._handler = handler
+        self._on_answered = on_answered
+        self._admission = Admission(connection_limits(config, descriptors))
+        self._open: dict[str, tuple[Listener, Server]] = {}
+        self._changes: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()
+        self.servers: list[Server] = []
+        """Also those that were closed: what they have counted still counts."""
+        self.address = ""
+        """Of the first one, as a client reaches it from here."""
+
+    # -- start and stop ------------------------------------------------------------------------
+
+    def bind(self) -> list[Endpoint]:
+        """Bind every listener; the advertised addresses follow from what was bound."""
+        advertised = {listener.name: listener for listener in self._config.advertised}
+        endpoints = []
+        for listener in self._config.listen:
+            with listening(listener.host, listener.port, "--listen HOST:PORT"):
+                host, port = self._bind(listener)
+            if not self.address:
+                self.address = address_text(listener.host or host, port)
+            shown = advertised.get(listener.name, listener)
+            endpoints.append(Endpoint(listener.name, shown.host or host, shown.port or port))
+        return endpoints
+
+    def _bind(self, listener: Listener) -> tuple[str, int]:
+        server = Server(
+            listener.name,
+            net_limits(self._config),
+            self._handler,
+            self._on_answered,
+            self._admission,
+        )
+        self.servers.append(server)
+        self._open[listener.name] = (listener, server)
+        return server.bind(listener.host or "0.0.0.0", listener.port)
+
+    async def start(self) -> None:
+        for _, server in self._open.values():
+            await server.start()
+
+    def hurry(self) -> None:
+        """Do not wait for clients any longer."""
+        for server in self.servers:
+            server.hurry()
+
+    async def stop(self, grace_s: float) -> None:
+        for change in self._changes:
+            change.cancel()
+        await asyncio.gather(*self._changes, return_exceptions=True)
+        await asyncio.gather(*(server.stop(grace_s) for _, server in self._open.values()))
+
+    # -- while it runs -------------------------------------------------------------------------
+
+    def settings_changed(self, config: BrokerConfig) -> None:
+        changed = config.listen != self._config.listen
+        self._config = config
+        self._admission.limits = connection_limits(config, self._descriptors)
+        if changed:
+            change = asyncio.create_task(self._follow())
+            self._changes.add(change)
+            change.add_done_callback(self._changes.discard)
+
+    async def _follow(self) -> None:
+        """Close and open what the settings ask for now."""
+        async with self._changing:
+            wanted = {listener.name: listener for listener in self._config.listen}
+            for name, (listener, server) in list(self._open.items()):
+                if wanted.get(name) != listener:
+                    del self._open[name]
+                    await server.stop(CLOSE_GRACE_S)
+                    log.info("closed the listener %s", listener)
+            for listener in wanted.values():
+                if listener.name not in self._open:
+                    await self._open_one(listener)
+
+    async def _open_one(self, listener: Listener) -> None:
+        try:
+            self._bind(listener)
+        except OSError as e:
+            del self._open[listener.name]
+            log.error("cannot listen on %s: %s", listener, e.strerror or e)
+            return
+        await self._open[listener.name][1].start()
+        log.info("opened the listener %s", listener)
+
+
+@contextmanager
+def listening(host: str, port: int, option: str) -> Iterator[None]:
+    """`CannotListen`, with what to do, where an address cannot be bound."""
+    try:
+        yield
+    except OSError as e:
+        raise CannotListen(
+            f"cannot listen on {address_text(host, port)} ({e.strerror or e}): stop what holds the "
+            f"address, or choose another with {option}"
+        ) from e
+
+
+def net_limits(config: BrokerConfig) -> NetLimits:
+    return NetLimits(
+        request_bytes_max=config.socket_request_max_bytes,
+        queued_request_bytes_max=config.queued_max_request_bytes,
+        idle_ms_max=config.connections_max_idle_ms,
+        listen_backlog=config.socket_listen_backlog_size,
+        send_buffer_bytes=config.socket_send_buffer_bytes,
+        receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        busy_poll_us=config.penstock_busy_poll_us,
+    )
+
+
+def connection_limits(config: BrokerConfig, descriptors: int) -> ConnectionLimits:
+    """For all listeners, which share so many descriptors."""
+    names = [listener.name for listener in config.listen]
+    return ConnectionLimits(
+        connections_max=config.max_connections,
+        descriptors_max=descriptors // len(names),
+        per_ip_max=config.max_connections_per_ip,
+        per_ip_overrides=config.per_ip_overrides,
+        rate_max=config.max_connection_creation_rate,
+        of_listeners={
+            name: ListenerLimits(
+                config.of_listener(name, "max.connections", UNLIMITED),
+                config.of_listener(name, "max.connection.creation.rate", UNLIMITED),
+            )
+            for name in names
+        },
+        protected=config.inter_broker_listener if len(names) > 1 else "",
+    )
