@@ -102,6 +102,15 @@ def test_without_migration_no_classic_member_comes_to_a_consumer_group() -> None
     assert list(rig.group.engine.roster.members) == ["a"]
 
 
+def test_a_classic_member_that_is_refused_is_not_named() -> None:
+    rig = rig_with()
+    rig.join("a", ["t"])
+    request = classic_join("c")
+    request.protocol_type = "connect"
+    answer = rig.send(request, 9)
+    assert (answer.error_code, answer.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+
+
 def test_members_of_the_consumer_protocol_are_removed_by_leave_group() -> None:
     rig = rig_with()
     for name in ("a", "b", "c"):
