@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 from tests.apache import jvm
 
-# Requests of groups and offsets, topics and a few whole flows of producers and consumers: what a
-# change of ours is most likely to break.
+# Offsets, those in transactions, and members that leave: every version of requests that the others
+# use as well.
 QUICK = (
-    "kafka.server.DescribeGroupsRequestTest",
-    "kafka.server.HeartbeatRequestTest",
-    "kafka.server.JoinGroupRequestTest",
+    "kafka.server.LeaveGroupRequestTest",
     "kafka.server.OffsetFetchRequestTest",
+    "kafka.server.TxnOffsetCommitRequestTest",
 )
+SECONDS_MAX = 600
 
 
+@pytest.mark.timeout(SECONDS_MAX)
 @pytest.mark.slow
 def test_a_selection_of_kafkas_own_tests_passes(tmp_path: Path) -> None:
     if reason := jvm.missing():
