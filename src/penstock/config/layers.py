@@ -91,26 +91,38 @@ class BrokerSettings:
         self.cluster = _usable(cluster, UpdateMode.CLUSTER_WIDE, refused)
         self.own = _usable(own, UpdateMode.PER_BROKER, refused)
         try:
-            config = broker_config({**self.static, **self.cluster, **self.own})
-            self._check_listeners(config)
-            self.config = config
-        except ConfigError as e:
-            self.cluster, self.own = {}, {}
-            self.config = self._started
-            refused.append(f"{e}; all dynamic broker settings are left out")
+            self.config = self._sum(self.cluster, self.own)
+        except ConfigError:
+            self._take_what_fits(refused)
         return refused
+
+    def _sum(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        """The typed settings with these dynamic ones; `ConfigError` if they do not fit together."""
+        config = broker_config({**self.static, **cluster, **own})
+        self._check_listeners(config)
+        return config
+
+    def _take_what_fits(self, refused: list[str]) -> None:
+        """Leaves out each dynamic setting that does not fit to the file's and those before it."""
+        cluster, own = self.cluster, self.own
+        self.cluster, self.own, self.config = {}, {}, self._started
+        for given, kept in ((cluster, self.cluster), (own, self.own)):
+            for name, text in given.items():
+                kept[name] = text
+                try:
+                    self.config = self._sum(self.cluster, self.own)
+                except ConfigError as e:
+                    del kept[name]
+                    refused.append(str(e))
 
     def check(self, cluster: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Raises `ConfigError` unless these dynamic settings could be taken over."""
         refused: list[str] = []
-        texts = {
-            **self.static,
-            **_usable(cluster, UpdateMode.CLUSTER_WIDE, refused),
-            **_usable(own, UpdateMode.PER_BROKER, refused),
-        }
+        of_cluster = _usable(cluster, UpdateMode.CLUSTER_WIDE, refused)
+        of_broker = _usable(own, UpdateMode.PER_BROKER, refused)
         if refused:
             raise ConfigError(refused[0])
-        self._check_listeners(broker_config(texts))
+        self._sum(of_cluster, of_broker)
 
     def _check_listeners(self, config: BrokerConfig) -> None:
         """What others were told when this broker registered has to stay."""

@@ -76,6 +76,12 @@ def test_settings_that_do_not_fit_together_are_left_out() -> None:
     settings = BrokerSettings({})
     assert settings.update({"log.retention.ms": "0"}, {}) != []
     assert settings.config == broker_config({})
+    others = {"message.max.bytes": "6000", "log.retention.ms": "0", "log.segment.bytes": "2000000"}
+    [sentence] = settings.update(others, {"listeners": "OTHER://127.0.0.1:2"})[1:]
+    assert "is advertised, so it has to stay" in sentence
+    assert settings.config == broker_config(
+        {"message.max.bytes": "6000", "log.segment.bytes": "2000000"}
+    )
 
 
 @pytest.mark.parametrize(
