@@ -4,21 +4,19 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import kafka.server.KafkaConfig;
-import org.apache.kafka.common.config.ConfigDef.ConfigKey;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.test.api.ClusterConfig;
 
 /**
  * The settings of a test as a node takes them.
  *
- * <p>Left out is what a node refuses, but needs not: names that Kafka does not know either, and ignores, and those that Kafka has for
- * its own tests and does not tell its users.
+ * <p>Kafka ignores names that it does not know, and some tests have such names; a node refuses them, so they are left out. A node hands
+ * over whenever it is stopped; where a test wants brokers to go without, they are killed.
  */
 final class NodeSettings {
 
     private static final List<String> NOT_SERVED = List.of("group.share.", "share.", "group.streams.");
-    private static final String PRODUCERS_CHECKED = "producer.id.expiration.check.interval.ms";
-    private static final String RETENTION_CHECKED = "log.retention.check.interval.ms";
+    private static final String CONTROLLED_SHUTDOWN = "controlled.shutdown.enable";
 
     private NodeSettings() {
     }
@@ -26,13 +24,13 @@ final class NodeSettings {
     static Map<String, String> of(ClusterConfig config, int nodeId) {
         Map<String, String> settings = new TreeMap<>(config.serverProperties());
         settings.putAll(config.perServerOverrideProperties().getOrDefault(nodeId, Map.of()));
-        // A node forgets idle producers when it looks for old segments; Kafka has a timer of its own for it.
-        if (settings.containsKey(PRODUCERS_CHECKED)) {
-            settings.putIfAbsent(RETENTION_CHECKED, settings.get(PRODUCERS_CHECKED));
-        }
-        Map<String, ConfigKey> known = KafkaConfig.configDef().configKeys();
-        settings.keySet().removeIf(name -> !known.containsKey(name) || known.get(name).internalConfig);
+        settings.keySet().retainAll(KafkaConfig.configDef().names());
+        settings.remove(CONTROLLED_SHUTDOWN);
         return settings;
+    }
+
+    static boolean handsOver(ClusterConfig config) {
+        return !"false".equals(config.serverProperties().get(CONTROLLED_SHUTDOWN));
     }
 
     /** Fails at once, with the reason, the tests of what a node does not have: they would wait for it until they time out. */

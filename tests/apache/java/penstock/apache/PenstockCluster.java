@@ -194,7 +194,11 @@ public final class PenstockCluster implements ClusterInstance {
 
     @Override
     public void shutdownBroker(int brokerId) {
-        node(brokerId).stop();
+        if (NodeSettings.handsOver(config)) {
+            node(brokerId).stop();
+        } else {
+            node(brokerId).kill();
+        }
     }
 
     @Override

@@ -98,7 +98,7 @@ final class StandIns {
             return null;
         });
         replies.put("shutdown", call -> {
-            node.stop();
+            cluster.shutdownBroker(node.id);
             return null;
         });
         return standIn(BrokerServer.class, replies);
