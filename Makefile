@@ -45,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run second-chances test test-all test-compiled test-compiled-clients test-long test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled wheels profile docs picture clean iproute peers postgresql
+.PHONY: help run second-chances test test-all test-apache test-compiled test-compiled-clients test-long test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled wheels profile docs picture clean iproute peers postgresql
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -83,6 +83,9 @@ lint-type-compile: $(INSTALLED_DEV)
 	@$(MAKE) --no-print-directory compiled & compiling=$$!; \
 		$(MAKE) --no-print-directory lint type; checked=$$?; \
 		wait $$compiling && exit $$checked
+
+test-apache: $(INSTALLED_DEV) java  ## Apache Kafka's own integration tests here and there: a table, and docs/apache-suite.md
+	$(BIN)/python -m tests.apache --page
 
 test-peers: $(INSTALLED_DEV) java peers  ## how `make bench-peers` starts and speaks to NATS, RabbitMQ, Redis and Kafka
 	$(SUITE) -m peers

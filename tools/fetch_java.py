@@ -1,5 +1,5 @@
-"""Fetches jars with Maven into `build`, for the tests that need Java: Apache Kafka, Spark's own
-Kafka connector, and Iceberg's REST catalog.
+"""Fetches jars with Maven into `build`, for the tests that need Java: Apache Kafka, its own
+integration tests, Spark's own Kafka connector, and Iceberg's REST catalog.
 
 Run `python tools/fetch_java.py`. It says what it does. When Java or Maven is missing and this is a
 Debian-like machine on which we are root, it installs them; otherwise it says why the Java tests
@@ -42,6 +42,11 @@ WANTED = (
         "Apache Kafka",
         ROOT / "tests" / "interop" / "java" / "pom.xml",
         ROOT / "build" / "kafka-libs",
+    ),
+    Jars(
+        "Apache Kafka's own integration tests",
+        ROOT / "tests" / "apache" / "java" / "pom.xml",
+        ROOT / "build" / "kafka-test-libs",
     ),
     Jars(
         "Spark's Kafka connector",

@@ -19,7 +19,11 @@ from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from support.calls import find_topic
 from support.group_calls import (
     assignment,
@@ -408,6 +412,20 @@ def test_many_groups_are_fetched_at_once(
     }
     assert [answer.group_id for answer in answers] == ids
     assert found == {ids[0]: [(10, "of 0")], ids[1]: [(11, "of 1")]}
+
+
+def test_topics_with_unknown_ids_are_answered_last(
+    raw: RawClient, group_topic: TopicMaker, group_id: str
+) -> None:
+    topic_id = find_topic(raw, group_topic(partitions=1)).id
+    unknown = bytes(15) + b"\x07"
+    topics = [
+        OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (unknown, topic_id)
+    ]
+    asked = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
+    [answer] = raw.call(OffsetFetchRequest(groups=[asked]), 10).groups
+    found = [(topic.topic_id, topic.partitions[0].error_code) for topic in answer.topics]
+    assert found == [(topic_id, E.NONE), (unknown, E.UNKNOWN_TOPIC_ID)]
 
 
 def test_a_silent_member_is_dropped_after_its_timeout_and_no_sooner(

@@ -29,7 +29,7 @@ def describe_cluster(
         return _wrong_endpoint(body.endpoint_type)
     response = DescribeClusterResponse(
         cluster_id=services.cluster.id,
-        controller_id=services.cluster.controller_id(request.principal),
+        controller_id=services.cluster.controller_id(request.principal, request.listener),
         brokers=[
             DescribeClusterBroker(
                 broker_id=node.id,

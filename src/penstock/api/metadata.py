@@ -312,7 +312,7 @@ def _response(
             for n in services.cluster.live_nodes(request.principal, request.listener)
         ],
         cluster_id=services.cluster.id,
-        controller_id=services.cluster.controller_id(request.principal),
+        controller_id=services.cluster.controller_id(request.principal, request.listener),
         topics=topics,
     )
     if request.body.include_cluster_authorized_operations:

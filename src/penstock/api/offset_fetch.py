@@ -15,6 +15,7 @@ from penstock.api.groups import to_shard
 from penstock.api.registry import ELEMENTS_AT_ONCE_MAX, Request, handler
 from penstock.api.shards import given, together
 from penstock.base.errors import ErrorCode
+from penstock.coordinator.commits import TOPIC_IDS_FROM
 from penstock.net.turn import Turn
 from penstock.serving.services import Services
 from penstock.wire.messages.offset_fetch import (
@@ -45,6 +46,9 @@ async def offset_fetch(
     groups = body.groups if request.version >= GROUPS_FROM else [_one_group(body)]
     answers = await together(_fetch(services, request, group) for group in groups)
     found = [group for answer in answers for group in answer.groups]
+    if request.version >= TOPIC_IDS_FROM:
+        for group in found:
+            group.topics.sort(key=_is_unknown)
     if request.version >= GROUPS_FROM:
         return OffsetFetchResponse(groups=found)
     return _one_answer(groups[0], found[0], request.version)
@@ -110,6 +114,11 @@ def _parts(
             at += max(len(indexes), 1)
             room -= max(len(indexes), 1)
     yield part, continues
+
+
+def _is_unknown(topic: OffsetFetchResponseTopics) -> bool:
+    """Kafka answers topics whose ids it does not know after all others."""
+    return any(p.error_code == ErrorCode.UNKNOWN_TOPIC_ID for p in topic.partitions[:1])
 
 
 def _one_group(body: OffsetFetchRequest) -> OffsetFetchRequestGroup:

@@ -33,6 +33,11 @@ class GroupConfig:
         return self.offsets_retention_minutes * MINUTE_MS
 
     @property
+    def may_mix(self) -> bool:
+        """Whether members of the classic protocol may come to a consumer group with members."""
+        return self.group_consumer_migration_policy != "disabled"
+
+    @property
     def may_upgrade(self) -> bool:
         """Whether a classic group with members may become a consumer group."""
         return self.group_consumer_migration_policy in ("upgrade", "bidirectional")

@@ -137,7 +137,7 @@ class Broker:
             self.controller,
             self.groups,
             self.transactions,
-            lambda: self.config,
+            settings,
         )
         self.services = self._services(count_error)
         quorum.metadata.on_committed(self.apply)

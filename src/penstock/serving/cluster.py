@@ -111,12 +111,14 @@ class ClusterService:
 
     # -- the controller ------------------------------------------------------------------------
 
-    def controller_id(self, principal: str) -> int:
-        """The node that clients send cluster changes to: any live one will do, the active
-        controller best.
+    def controller_id(self, principal: str, listener: str) -> int:
+        """The node that clients of `listener` send cluster changes to: any live one that they reach
+        will do, the active controller best.
         """
         active = self._image.brokers.get(self._controller.id)
-        return self._node_id if active is None or active.fenced else active.id
+        if active is None or active.fenced or active.endpoint(listener) is None:
+            return self._node_id
+        return active.id
 
     @property
     def is_controller(self) -> bool:

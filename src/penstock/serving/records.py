@@ -51,9 +51,9 @@ class RecordService:
         return partition.end_of_epoch(epoch)
 
     def producers(self, principal: str, topic: str, index: int) -> list[ProducerState]:
-        """The idempotent and transactional producers that a partition remembers."""
+        """The idempotent and transactional producers that a replica remembers, a follower's too."""
         check_topic_name(topic)
-        producers = self._replicas.leader_of(topic, index).log.producers
+        producers = self._replicas.replica_of(topic, index).log.producers
         return [
             ProducerState(
                 producer_id=entry.producer_id,

@@ -5,11 +5,11 @@ Owned by the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import TopicKey
-from penstock.config.broker_config import BrokerConfig
+from penstock.config.layers import BrokerSettings
 from penstock.controlling.controller_access import ControllerAccess
 from penstock.coordinating.group_coordinator import GroupCoordinator
 from penstock.coordinating.transaction_coordinator import TransactionCoordinator
@@ -29,14 +29,14 @@ class TopicService:
         controller: ControllerAccess,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
     ) -> None:
         self._image = image
         self._replicas = replicas
         self._controller = controller
         self._groups = groups
         self._transactions = transactions
-        self._config = config
+        self._settings = settings
         self.pieces = TopicPieces()
         """What doors have made of topics and may use again, until the topics change."""
 
@@ -64,17 +64,21 @@ class TopicService:
     @property
     def page_partitions_max(self) -> int:
         """How many partitions one answer may describe."""
-        return self._config().max_request_partition_size_limit
+        return self._settings.config.max_request_partition_size_limit
 
     # -- creating ------------------------------------------------------------------------------
 
     @property
     def auto_create(self) -> bool:
         """Whether a topic is created when a client asks for it."""
-        return self._config().auto_create_topics_enable
+        return self._settings.config.auto_create_topics_enable
 
     async def create(self, principal: str, names: list[str]) -> dict[str, int]:
-        """Create topics with the node's defaults; the error codes of those that were refused."""
+        """Create topics; the error codes of those that were refused.
+
+        How many partitions and replicas they get is for this node's file to say, or else for the
+        controller.
+        """
         refused = {}
         for internal, coordinator in (
             (OFFSETS_TOPIC, self._groups),
@@ -86,8 +90,15 @@ class TopicService:
         if len(names) > PARTITIONS_PER_REQUEST_MAX:
             # The controller would say so of each of them.
             return refused | dict.fromkeys(names, int(ErrorCode.POLICY_VIOLATION))
+        set_here, config = self._settings.static, self._settings.config
+        partitions = config.num_partitions if "num.partitions" in set_here else DEFAULT
+        replicas = (
+            config.default_replication_factor
+            if "default.replication.factor" in set_here
+            else DEFAULT
+        )
         topics = [
-            CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
+            CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
             for name in names
         ]
         try:

@@ -21,6 +21,8 @@ from penstock.wire.messages.envelope import EnvelopeRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.wire.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
+from support.batches import batch
+from support.calls import RawTopic, produce_request
 from unit.net.served import run
 from unit.serving.cluster_rig import Nodes, nodes
 from unit.serving.rig import until
@@ -41,6 +43,54 @@ def test_every_node_takes_a_change_to_the_controller(tmp_path: Path) -> None:
             refused = await cluster.broker(cluster.others[0]).topics.create(ANONYMOUS, ["auto"])
             assert refused == {}
             await cluster.all_know("auto")
+
+    run(test)
+
+
+def test_a_topic_made_for_a_client_has_the_partitions_that_its_brokers_file_says(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with nodes(tmp_path) as cluster:
+            silent, outspoken = cluster.others
+            await cluster.stop(outspoken)
+            cluster.settings |= {"num.partitions": "5", "default.replication.factor": "2"}
+            await cluster.start(outspoken)
+            for node_id, partitions, replicas in ((silent, 1, 1), (outspoken, 5, 2)):
+                name = f"by-{node_id}"
+                assert await cluster.broker(node_id).topics.create(ANONYMOUS, [name]) == {}
+                made = cluster.broker(node_id).metadata.topics[name].partitions
+                assert [len(p.replicas) for p in made] == [replicas] * partitions
+
+    run(test)
+
+
+def test_clients_are_told_of_a_controller_that_they_reach(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with nodes(tmp_path) as cluster:
+            asked = cluster.others[0]
+            service = cluster.broker(asked).services.cluster
+            assert service.controller_id(ANONYMOUS, "PLAINTEXT") == cluster.controller
+            assert service.controller_id(ANONYMOUS, "OF_NO_OTHER_NODE") == asked
+
+    run(test)
+
+
+def test_followers_describe_the_producers_of_a_partition(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with nodes(tmp_path) as cluster:
+            await cluster.create(1, "t")
+            await cluster.all_know("t")
+            producer_id = await cluster.broker(1).producer_ids.next()
+            leader = cluster.broker(1).metadata.topics["t"].partitions[0].leader
+            peer = await cluster.peer(leader)
+            records = batch([b"v"], producer_id=producer_id, producer_epoch=0, base_sequence=0)
+            topic = RawTopic("t", cluster.broker(leader).metadata.topics["t"].id)
+            answer = await peer.send(produce_request(topic, records, 12), 12)
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+            for node_id in cluster.running:
+                found = cluster.broker(node_id).services.records.producers(ANONYMOUS, "t", 0)
+                assert [p.producer_id for p in found] == [producer_id]
 
     run(test)
 

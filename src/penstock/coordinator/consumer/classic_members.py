@@ -60,6 +60,12 @@ def join(
     """JoinGroup: the member that has joined (None if it must come again with an id), and what
     follows; ApiError if it is refused.
     """
+    if not engine.environment.config.may_mix:
+        raise ApiError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"Group {engine.group_id} has members of the consumer protocol, and "
+            "group.consumer.migration.policy does not let it change.",
+        )
     member_id = request.member_id or new_member_id(engine)
     check_room(engine, member_id, request.group_instance_id)
     _check_protocols(engine, request)
@@ -149,7 +155,10 @@ def heartbeat(engine: Engine, request: HeartbeatRequest, caller: Caller, now_ms:
 def leave(
     engine: Engine, request: LeaveGroupRequest, caller: Caller
 ) -> tuple[list[Member], LeaveGroupResponse]:
-    """LeaveGroup: the members to remove, and the answer. Nothing is removed yet."""
+    """LeaveGroup: the members to remove, and the answer. Nothing is removed yet.
+
+    Members of the consumer protocol are removed by it, too: administrators have no other request.
+    """
     going: dict[str, Member] = {}
     answers: list[MemberResponse] = []
     for leaver in leavers(request, caller):
@@ -158,7 +167,7 @@ def leave(
             going[member.member_id] = member
             answers.append(
                 MemberResponse(
-                    member_id=member.member_id, group_instance_id=leaver.group_instance_id
+                    member_id=leaver.member_id, group_instance_id=leaver.group_instance_id
                 )
             )
         except ApiError as e:
@@ -167,11 +176,11 @@ def leave(
 
 
 def _leaver(engine: Engine, leaver: MemberIdentity) -> Member:
-    if leaver.group_instance_id is None or leaver.member_id:
-        return _classic_member(engine, leaver.member_id, leaver.group_instance_id)
+    if leaver.group_instance_id is None:
+        return known_member(engine, leaver.member_id)
     # An administrator names a static member without knowing its member id.
-    found = engine.roster.static_ids.get(leaver.group_instance_id, "")
-    return _classic_member(engine, found, leaver.group_instance_id)
+    member_id = leaver.member_id or engine.roster.static_ids.get(leaver.group_instance_id, "")
+    return known_static_member(engine, member_id, leaver.group_instance_id)
 
 
 def _classic_member(engine: Engine, member_id: str, instance_id: str | None) -> Member:

@@ -38,7 +38,9 @@ def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(assignment: bytes, topics: TopicsView) -> set[Partition]:
-    """The partitions that a leader has handed out, of topics that exist."""
+    """The partitions that a leader has handed out, of topics that exist. ApiError if there is more
+    than partitions: what an assignor of the members' own keeps there would be lost.
+    """
     if not assignment:
         return set()
     try:
@@ -50,6 +52,8 @@ def read_assignment(assignment: bytes, topics: TopicsView) -> set[Partition]:
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"The assignment of the member is none of a consumer: {e}",
         ) from e
+    if decoded.user_data:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The assignment has user data.")
     return to_partitions(((t.topic, t.partitions) for t in decoded.assigned_partitions), topics)
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from penstock.base.errors import ApiError, ErrorCode, invariant
 from penstock.coordinator.classic import ClassicGroup
+from penstock.coordinator.classic.responses import join_error
 from penstock.coordinator.consumer import classic_members, entries, migration
 from penstock.coordinator.consumer import heartbeat as consumer_members
 from penstock.coordinator.consumer.engine import ASSIGN, JOIN, REBALANCE, SESSION, SYNC, Engine
@@ -153,7 +154,11 @@ class ConsumerGroup:
         replaced = self._replaced_by(request)
         if replaced is not None and migration.may_downgrade(engine, [replaced]):
             return self._downgrade_for(replaced, request, caller, now_ms)
-        _, effects = classic_members.join(engine, request, caller, now_ms)
+        try:
+            _, effects = classic_members.join(engine, request, caller, now_ms)
+        except ApiError as e:
+            # As in Kafka, the answer does not name the member.
+            return Effects.reply(caller, join_error(caller, e.code))
         return effects
 
     def _sync(self, request: SyncGroupRequest, caller: Caller, now_ms: int) -> Effects:

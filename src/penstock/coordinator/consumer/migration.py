@@ -30,6 +30,8 @@ from penstock.coordinator.consumer.partitions import Partition
 from penstock.coordinator.effects import CoordinatorRecord, Effects
 from penstock.coordinator.group import CONSUMER_PROTOCOL_TYPE
 
+MADE_BY_ITS_LEADER_MS = 0
+"""When the target of a group that was classic was made: nobody knows; the next is due at once."""
 CLASSIC_TIMERS = ("join", "sync")
 """The timers of a classic group as a whole; those of its members have the same keys here."""
 
@@ -51,11 +53,11 @@ def check_upgrade(group: ClassicGroup, engine: Engine) -> None:
     )
 
 
-def fill(engine: Engine, group: ClassicGroup, now_ms: int) -> None:
+def fill(engine: Engine, group: ClassicGroup) -> None:
     """Give the empty `engine` the members of a classic group; ApiError if that cannot be."""
     check_upgrade(group, engine)
     roster = engine.roster
-    roster.assignment_ms = now_ms
+    roster.assignment_ms = MADE_BY_ITS_LEADER_MS
     for member in _converted(group, engine):
         roster.put(member)
         roster.target[member.member_id] = frozenset(member.progress.assigned)
@@ -72,7 +74,9 @@ def announce(engine: Engine, effects: Effects, now_ms: int) -> None:
     effects.records += [
         entries.target_record(group_id, m.member_id, m.progress.assigned) for m in members
     ]
-    effects.records.append(entries.target_epoch_record(group_id, roster.epoch, now_ms))
+    effects.records.append(
+        entries.target_epoch_record(group_id, roster.epoch, roster.assignment_ms)
+    )
     effects.records += [entries.progress_record(group_id, m) for m in members]
     engine.watch(effects, now_ms)
 
@@ -95,7 +99,7 @@ def _converted(group: ClassicGroup, engine: Engine) -> list[Member]:
     for classic in group.roster:
         subscription = read_subscription(classic.protocols.get(protocol, b""))
         # A leader may have handed out a partition twice: the first one keeps it.
-        assigned = read_assignment(classic.assignment, engine.environment.topics) - taken
+        assigned = _assigned(group, classic, engine) - taken
         taken |= assigned
         profile = Profile(
             instance_id=classic.instance_id,
@@ -114,6 +118,21 @@ def _converted(group: ClassicGroup, engine: Engine) -> list[Member]:
         )
         members.append(Member(classic.member_id, profile, progress))
     return members
+
+
+def _assigned(group: ClassicGroup, classic: ClassicMember, engine: Engine) -> set[Partition]:
+    try:
+        return read_assignment(classic.assignment, engine.environment.topics)
+    except ApiError as e:
+        if e.code != ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        # Kafka's words: its tools and tests look for them.
+        raise ApiError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"Cannot upgrade classic group {group.group_id} to consumer group because an "
+            "unsupported custom assignor is in use. Please refer to the documentation or switch "
+            "to a default assignor before re-attempting the upgrade.",
+        ) from e
 
 
 def may_downgrade(engine: Engine, leaving: Iterable[Member]) -> bool:

@@ -20,7 +20,7 @@ def upgrade(
     has become a consumer group by this.
     """
     try:
-        new = _successor(group, request, caller, now_ms)
+        new = _successor(group, request, caller)
     except ApiError as e:
         return Effects.reply(caller, refuse(request, caller.version, e.code, e.message))
     effects = Effects()
@@ -33,7 +33,7 @@ def upgrade(
 
 
 def _successor(
-    group: ClassicGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
+    group: ClassicGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> ConsumerGroup:
     """The consumer group in which the request will be accepted; ApiError if there is none."""
     environment = group.environment
@@ -45,6 +45,6 @@ def _successor(
     new = ConsumerGroup(group.group_id, environment)
     new.engine.subscriptions.check(request.subscribed_topic_regex)
     if len(group.roster):
-        fill(new.engine, group, now_ms)
+        fill(new.engine, group)
     check_room(new.engine, request.member_id, request.instance_id)
     return new

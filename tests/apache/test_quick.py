@@ -1,0 +1,30 @@
+"""A selection of Apache Kafka's integration tests that pass here without exception, in one JVM.
+
+`make test-apache` runs all of them, and compares.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.apache import jvm
+
+# Offsets, those in transactions, and members that leave: every version of requests that the others
+# use as well.
+QUICK = (
+    "kafka.server.LeaveGroupRequestTest",
+    "kafka.server.OffsetFetchRequestTest",
+    "kafka.server.TxnOffsetCommitRequestTest",
+)
+SECONDS_MAX = 600
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+@pytest.mark.slow
+def test_a_selection_of_kafkas_own_tests_passes(tmp_path: Path) -> None:
+    if reason := jvm.missing():
+        pytest.skip(reason)
+    outcomes = jvm.run(jvm.PENSTOCK, QUICK, tmp_path / "reports")
+    assert {outcome.test.rpartition(".")[0] for outcome in outcomes} == set(QUICK)
+    assert {o.test: o.error for o in outcomes if not o.passed} == {}
