@@ -8,7 +8,7 @@ PYTHON ?= $(or $(shell for p in python3 python3.14 python3.13 python3.12 python3
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done),python3)
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= ./penstock-data
-JOBS ?= 3
+JOBS ?= 4
 FUZZ_SECONDS ?= 600
 MINUTES ?= 5
 SEEDS ?= 1000
