@@ -22,7 +22,6 @@ makes this page from such a run; each line is a class of Kafka {version}.
 - Where fewer pass here than there, the last column says how many and why. The reasons stand test by
   test in `tests/apache/reasons.toml`. A difference without a reason fails the run, and so does a
   reason without a difference.
-- A test that failed was run once more, alone; the second run counts.
 """
 
 
