@@ -330,6 +330,7 @@ def _there(connection: Any) -> bool:
     """Whether a worker has made the tables."""
     with contextlib.suppress(sqlite3.OperationalError, psycopg.errors.UndefinedTable):
         balances(connection)
+        connection.execute("SELECT COUNT(*) FROM positions")
         return True
     return False
 

@@ -154,8 +154,12 @@ class Observer:
         return ""
 
     def check_replicas(self) -> None:
-        """All replicas of all partitions hold the same bytes, or the same of what must be kept."""
+        """All replicas of all partitions hold the same bytes, or the same of what must be kept, and
+        know the leader epoch of each batch.
+        """
         for name, index, replicas in self.by_partition():
+            for machine, partition in replicas.items():
+                _check_epochs(f"{name}-{index} of node {machine}", partition)
             if name in self.compacted:
                 self._check_compacted(f"{name}-{index}", replicas)
                 continue
@@ -251,6 +255,17 @@ def partitions_of(machine: Machine) -> list[Partition]:
     if machine.node is None or machine.node._broker is None:
         return []
     return list(machine.node._broker.replicas.open_partitions())
+
+
+def _check_epochs(name: str, partition: Partition) -> None:
+    for batch in committed_batches(partition):
+        header = parse_header(batch)
+        known = partition.log.epochs.epoch_for_offset(header.base_offset)
+        holds(
+            known == header.partition_leader_epoch,
+            f"{name} takes offset {header.base_offset} for one of epoch {known}, and it is of "
+            f"{header.partition_leader_epoch}",
+        )
 
 
 def _content(partition: Partition) -> tuple[int, list[tuple[int, int]]]:
