@@ -27,6 +27,7 @@ IMPORTS_INSIDE = {
     ("serve_node.py", "penstock.node.main"): "wrong settings are told before the node is imported",
     ("output.py", "penstock.cli.terminal"): "rich is imported for a terminal only",
     ("pipeline/view.py", "penstock.cli.pipeline.live_view"): "rich is imported for a terminal only",
+    ("pipeline/run.py", "penstock.spark.pipeline.preflight"): "help imports it, and asks no broker",
 }
 """File and module of each import that stands inside a function, and why."""
 

@@ -59,6 +59,7 @@ def test_a_topic_made_for_a_client_has_the_partitions_that_its_brokers_file_says
             for node_id, partitions, replicas in ((silent, 1, 1), (outspoken, 5, 2)):
                 name = f"by-{node_id}"
                 assert await cluster.broker(node_id).topics.create(ANONYMOUS, [name]) == {}
+                await cluster.all_know(name)
                 made = cluster.broker(node_id).metadata.topics[name].partitions
                 assert [len(p.replicas) for p in made] == [replicas] * partitions
 

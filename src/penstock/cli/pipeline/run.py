@@ -22,7 +22,6 @@ from penstock.kafka.given import above, gather
 from penstock.spark.client_settings import SPELLING, VOCABULARY
 from penstock.spark.pipeline.errors import BusyError, PipelineError
 from penstock.spark.pipeline.job import Job
-from penstock.spark.pipeline.preflight import Preflight
 from penstock.spark.pipeline.project import READY_FOLDER, Project, find
 from penstock.spark.pipeline.settings import KAFKA, arguments, with_checkpoint
 from penstock.spark.pipeline.signature import Signature, signature_of
@@ -127,6 +126,9 @@ def _checked(
     signature: Signature, given: dict[str, str], checkpoints: str | None, *, create: bool
 ) -> dict[str, str]:
     """The settings, looked at together with the brokers, and with a checkpoint if there is none."""
+    # Help and completion of every pipeline import this module, and do not ask brokers.
+    from penstock.spark.pipeline.preflight import Preflight
+
     filled = dict(given)
     if checkpoints is not None:
         filled = with_checkpoint(signature, given, checkpoints, None)

@@ -128,9 +128,9 @@ def test_options_come_from_the_signature(ready: Path, capsys: pytest.CaptureFixt
     said = " ".join(capsys.readouterr().out.split())
     for text in (
         "Copies a topic. Options:",
-        "--topic TEXT Topic to read [required]",
+        "--topic TEXT Topic to read. [required]",
         "--checkpoint TEXT Folder of progress; else in the state folder",
-        "--rows-max INT At most [default: 5]",
+        "--rows-max INT At most. [default: 5]",
         "--deep / --no-deep Look deep",
         "--columns A,B,... Columns",
         "--name NAME Name of this run",
