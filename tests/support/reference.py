@@ -53,6 +53,9 @@ def random_id() -> str:
     return base64.urlsafe_b64encode(b"\x41" + os.urandom(15)).decode().rstrip("=")
 
 
+RETENTION_DELAY_MS = 3_600_000
+
+
 class KafkaProcess(BrokerProcess):
     """`kafka.Kafka` with its data below `root`."""
 
@@ -91,6 +94,8 @@ class KafkaProcess(BrokerProcess):
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
+            # Retention would take the records with old timestamps away, in the middle of a test.
+            "log.initial.task.delay.ms": str(RETENTION_DELAY_MS),
             **self.settings,
         }
         path = self.root / "server.properties"
