@@ -68,8 +68,10 @@ class LeaderEpochFileCache:
         self._flushing = Lock()
         """Held by a flush: a log may be flushed in two threads at once."""
 
-    def load(self) -> None:
-        """Read the file; a damaged one is dropped (recovery fills in what it sees)."""
+    def load(self) -> bool:
+        """Read the file; whether it says anything. If not, the batches have to (`log_loader`): a
+        loss of power can damage what was written without fsync.
+        """
         try:
             for line in read_lines(self.path):
                 epoch, start = line.split(" ")
@@ -80,6 +82,7 @@ class LeaderEpochFileCache:
             self._starts.clear()
             unlink_if_exists(self.path)
         self._note_latest()
+        return bool(self._epochs)
 
     @property
     def entries(self) -> list[EpochEntry]:

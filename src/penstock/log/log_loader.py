@@ -77,7 +77,8 @@ class _Loader:
         producers = ProducerStateManager(self.log_dir, self.env.producer_id_expiration_ms)
         epochs = LeaderEpochFileCache(self.log_dir)
         segments = LogSegments(self._open_segments())
-        epochs.load()
+        if not epochs.load():
+            self._read_epochs(segments, epochs)
         if len(segments):
             self.log_start_offset = max(self.log_start_offset, segments[0].base_offset)
             producers.find_snapshots()
@@ -140,6 +141,18 @@ class _Loader:
             size=stat.st_size,
             created_ms=int(stat.st_mtime * 1000),
         )
+
+    def _read_epochs(self, segments: LogSegments, epochs: LeaderEpochFileCache) -> None:
+        """Find the epochs in the batches; recovery finds those behind the recovery point."""
+        for segment in segments:
+            try:
+                for header in segment.headers():
+                    if not self.clean and header.base_offset >= self.recovery_point:
+                        return
+                    if header.partition_leader_epoch > epochs.latest_epoch:
+                        epochs.restore(header.partition_leader_epoch, header.base_offset)
+            except CorruptRecord as e:
+                logger.error("leader epochs of %s cannot be read: %s", segment.file.path, e)
 
     def _rebuild(self, segment: LogSegment, why: str) -> None:
         if not self.clean and segment.base_offset >= self.recovery_point:

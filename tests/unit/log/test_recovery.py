@@ -435,3 +435,23 @@ def test_half_a_batch_behind_the_recovery_point_does_not_keep_the_producers_from
     assert box.values() == {0: b"kept"}
     box.append(b"again")
     assert box.values() == {0: b"kept", 1: b"again"}
+
+
+@pytest.mark.parametrize("left", [b"", b"0\n3\n0 0\n", None], ids=["empty", "torn", "gone"])
+@pytest.mark.parametrize("how", ["crash", "reopen_clean"])
+def test_leader_epochs_whose_file_is_lost_are_read_from_the_batches(
+    new_box: Any, left: bytes | None, how: str
+) -> None:
+    box = new_box(segment_bytes=300)
+    for epoch in (0, 0, 2, 5):
+        box.append(epoch=epoch)
+    flush(box.log)
+    box.append(epoch=7)
+    entries = box.log.epochs.entries
+    if how == "reopen_clean":
+        close_logs([box.log])
+    file = box.dir / "leader-epoch-checkpoint"
+    file.unlink() if left is None else file.write_bytes(left)
+    again = box.crash() if how == "crash" else box.load(clean=True, recovery_point=5)
+    assert again.epochs.entries == entries == [(0, 0), (2, 2), (5, 3), (7, 4)]
+    box.log = again

@@ -232,6 +232,7 @@ def test_a_client_that_goes_leaves_nothing_behind(tmp_path: Path) -> None:
     with_topic(tmp_path, test)
 
 
+@pytest.mark.uncompiled  # which does not find what replaces a method
 def test_a_read_that_fails_unexpectedly_closes_its_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
