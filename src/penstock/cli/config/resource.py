@@ -6,7 +6,7 @@ changes those of a broker only on that very broker, so it has to be there.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -26,6 +26,9 @@ from penstock.config.layers import ConfigSource
 from penstock.kafka.client import unreachable, why
 from penstock.wire.messages.describe_configs import DescribeConfigsResponse
 from penstock.wire.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
+from penstock.wire.schema import Message
+
+_R = TypeVar("_R", bound=Message)
 
 ResourceName = Annotated[
     str,
@@ -95,15 +98,7 @@ def read(brokers: Brokers, resource: Resource) -> dict[str, Entry]:
     """Every setting of the resource."""
     doing = f"read the settings of {resource}"
     request = describe_request(resource.kind, [resource.name], None, synonyms=True)
-    node = _broker(brokers, resource)
-    try:
-        if node is None:
-            answer = brokers.ask(request, DescribeConfigsResponse, doing)
-        else:
-            answer = brokers.ask_at(node.address, request, DescribeConfigsResponse, doing)
-    except OSError as e:
-        raise _away(doing, node, e) from None
-    [result] = answer.results
+    [result] = _ask(brokers, resource, request, DescribeConfigsResponse, doing).results
     check(result.error_code, result.error_message, doing)
     found = [
         Entry(
@@ -122,16 +117,22 @@ def read(brokers: Brokers, resource: Resource) -> dict[str, Entry]:
 def alter(brokers: Brokers, resource: Resource, changes: list[Change]) -> None:
     doing = f"change the settings of {resource}"
     request = alter_request(resource.kind, {resource.name: changes})
+    answer = _ask(brokers, resource, request, IncrementalAlterConfigsResponse, doing)
+    for response in answer.responses:
+        check(response.error_code, response.error_message, doing)
+
+
+def _ask(
+    brokers: Brokers, resource: Resource, request: Message, answer: type[_R], doing: str
+) -> _R:
+    """The answer of the broker whose settings they are, of any for all others."""
     node = _broker(brokers, resource)
     try:
         if node is None:
-            answer = brokers.ask(request, IncrementalAlterConfigsResponse, doing)
-        else:
-            answer = brokers.ask_at(node.address, request, IncrementalAlterConfigsResponse, doing)
+            return brokers.ask(request, answer, doing)
+        return brokers.ask_at(node.address, request, answer, doing)
     except OSError as e:
         raise _away(doing, node, e) from None
-    for response in answer.responses:
-        check(response.error_code, response.error_message, doing)
 
 
 def _broker(brokers: Brokers, resource: Resource) -> Node | None:
