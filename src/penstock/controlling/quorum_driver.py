@@ -94,6 +94,8 @@ class QuorumDriver:
         self._peers = peers
         self._rng = rng
         self._loop = asyncio.get_running_loop()
+        self.wall_ms = clock.now_ms
+        """The time of day, in milliseconds since 1970."""
         self._started_ms = clock.now_ms() - int(self._loop.time() * 1000)
         self._quorum: Quorum | None = None
         self._known_leader_id = NO_NODE
@@ -284,10 +286,11 @@ class QuorumDriver:
         """Nothing continues before it is written: a full disk is waited for, any other failure ends
         this node's part in the quorum.
         """
-        waits = False
+        waits, began_ms = False, self.now_ms()
         while True:
             try:
                 await self.in_thread(lambda: self.log.write_state(text))
+                self.quorum.on_state_written(self.now_ms() - began_ms)
                 return
             except StorageError as e:
                 if not (isinstance(e.__cause__, OSError) and e.__cause__.errno == errno.ENOSPC):

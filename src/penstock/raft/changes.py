@@ -87,7 +87,7 @@ def on_remove(core: Core, token: object, request: RemoveRaftVoterRequest, now_ms
         return
     offset = _change(core, role, core.voters.without(key.id), now_ms)
     answer = partial(_answer, RemoveRaftVoterResponse)
-    _wait(core, role, token, offset, answer, now_ms + core.config.request_timeout_ms)
+    _wait(core, role, token, offset, answer, now_ms + core.request_timeout_ms())
 
 
 def on_update(core: Core, token: object, request: UpdateRaftVoterRequest, now_ms: int) -> None:
@@ -113,7 +113,7 @@ def on_update(core: Core, token: object, request: UpdateRaftVoterRequest, now_ms
         core.reply(token, answer(ErrorCode.NONE))
         return
     offset = _change(core, role, voters, now_ms)
-    _wait(core, role, token, offset, answer, now_ms + core.config.request_timeout_ms)
+    _wait(core, role, token, offset, answer, now_ms + core.request_timeout_ms())
 
 
 def _answer(kind: Callable[..., Message], error: ErrorCode) -> Message:

@@ -8,7 +8,7 @@ the high watermark move together.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ErrorCode, invariant
@@ -45,6 +45,14 @@ class Sent(NamedTuple):
     deadline_ms: int
 
 
+SLOW_SYNC_MS: Final = 100
+"""The time-outs have room for disks that are quicker."""
+SYNCS_PER_ROUND: Final = 4
+"""Times that states are written before a round has brought a leader: the candidate its vote, a
+voter its own, the leader that it leads, a follower whom it follows.
+"""
+
+
 class Core:
     __slots__ = (
         "_next_token",
@@ -60,6 +68,7 @@ class Core:
         "me",
         "rng",
         "role",
+        "sync_ms",
         "versions",
         "voter_sets",
     )
@@ -89,6 +98,11 @@ class Core:
         self.leader_address: Destination | None = None
         self.election_failures = 0
         """Rounds in a row that brought no leader; the pause before the next grows with them."""
+        self.sync_ms = 0
+        """The longest that it took to write the state since this node last had a leader, if it was
+        long. Who waits for others waits for their disks, too, which are taken to be like this one:
+        with time-outs that are shorter than a round takes there would never be a leader.
+        """
         self._next_token = 0
 
     # -- what is so ----------------------------------------------------------------------------
@@ -146,13 +160,17 @@ class Core:
         return self.rng.below(max(bound_ms, 1))
 
     def election_timeout_ms(self) -> int:
-        return self.config.election_timeout_ms + self.random_ms(self.config.election_timeout_ms)
+        fixed_ms = self.config.election_timeout_ms + SYNCS_PER_ROUND * self.sync_ms
+        return fixed_ms + self.random_ms(fixed_ms)
+
+    def request_timeout_ms(self) -> int:
+        return self.config.request_timeout_ms + SYNCS_PER_ROUND * self.sync_ms
 
     def fetch_timeout_ms(self) -> int:
         """With a random part, so that followers of a silent leader do not all stand for election at
         once.
         """
-        fixed_ms = self.config.fetch_timeout_ms
+        fixed_ms = self.config.fetch_timeout_ms + SYNCS_PER_ROUND * self.sync_ms
         return fixed_ms + self.random_ms(fixed_ms // 10)
 
     # -- what changes --------------------------------------------------------------------------
@@ -195,7 +213,7 @@ class Core:
     def send(
         self, to: Destination, key: ReplicaKey, request: Message, version: int, now_ms: int
     ) -> None:
-        token, timeout_ms = self._next_token, self.config.request_timeout_ms
+        token, timeout_ms = self._next_token, self.request_timeout_ms()
         self._next_token += 1
         self.in_flight[token] = Sent(to, key, request, self.role, now_ms + timeout_ms)
         self.effects.append(Send(token, to, request, version, timeout_ms))

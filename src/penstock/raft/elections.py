@@ -86,7 +86,7 @@ def poll_election(core: Core, role: Election, now_ms: int) -> None:
 def _ask(core: Core, role: Election, key: ReplicaKey, now_ms: int) -> None:
     to = core.address_of(key.id)
     role.failed.pop(key, None)
-    role.ask_ms[key] = now_ms + core.config.request_timeout_ms
+    role.ask_ms[key] = now_ms + core.request_timeout_ms()
     if to is not None:
         request = messages.vote_request(core, key, pre_vote=isinstance(role, Prospective))
         core.send(to, key, request, messages.VOTE_VERSION, now_ms)

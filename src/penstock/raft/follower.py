@@ -140,7 +140,7 @@ def on_fetch_response(core: Core, sent: Sent, response: FetchResponse, now_ms: i
             # The leader of this epoch has given it up, so this epoch has no leader any more.
             lose_leader(core, now_ms)
         return
-    core.election_failures = 0
+    core.election_failures = core.sync_ms = 0
     role.timeout_ms = now_ms + core.fetch_timeout_ms()
     role.heard, role.leader_lost, role.election_ms = True, False, NEVER_MS
     role.fetch_ms = now_ms

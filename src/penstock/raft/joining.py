@@ -61,7 +61,7 @@ def _wanted(core: Core) -> tuple[Message, int] | None:
         return remove, messages.REMOVE_RAFT_VOTER_VERSION
     add = AddRaftVoterRequest(
         cluster_id=cluster_id,
-        timeout_ms=core.config.request_timeout_ms,
+        timeout_ms=core.request_timeout_ms(),
         voter_id=me.id,
         voter_directory_id=me.directory_id,
         listeners=[AddListener(name=e.name, host=e.host, port=e.port) for e in core.endpoints],

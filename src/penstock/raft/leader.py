@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from penstock.base.errors import ErrorCode, invariant
 from penstock.raft import control_records, messages
-from penstock.raft.core import Core, Sent
+from penstock.raft.core import SYNCS_PER_ROUND, Core, Sent
 from penstock.raft.effects import BecameLeader
 from penstock.raft.states import Leader, Progress, Resigned, Unattached
 from penstock.raft.transitions import become_unattached, learn
@@ -73,7 +73,7 @@ def poll_leader(core: Core, role: Leader, now_ms: int) -> None:
     long.
     """
     heard_ms = heard_of_majority_ms(core, role, now_ms)
-    timeout_ms = core.config.fetch_timeout_ms
+    timeout_ms = core.config.fetch_timeout_ms + SYNCS_PER_ROUND * core.sync_ms
     if now_ms >= heard_ms + timeout_ms:
         resign(core, now_ms)
         return
@@ -155,7 +155,10 @@ def advance(core: Core, role: Leader) -> bool:
             ends.append(-1 if progress is None else progress.end_offset)
     ends.sort(reverse=True)
     reached = ends[core.voters.majority - 1]
-    return reached > role.start_offset and core.commit(reached)
+    if reached <= role.start_offset or not core.commit(reached):
+        return False
+    core.sync_ms = 0
+    return True
 
 
 def on_epoch_response(

@@ -6,7 +6,7 @@ One thread, the driver's, calls it. Duties of the driver:
 
 1.  Carry out the effects of a call from first to last before the next call. `WriteState`,
     `Truncate` and `InstallSnapshot` are durable before the next effect; an answer or a request
-    that comes after a `WriteState` relies on it.
+    that comes after a `WriteState` relies on it. Tell `on_state_written` how long it took.
 2.  `now_ms` counts milliseconds since 1970 but never goes back: take the wall clock at the start
     and add monotonic time.
 3.  After every call read `next_deadline_ms`, and call `tick` at that time.
@@ -50,7 +50,7 @@ from penstock.raft import control_records
 from penstock.raft.changes import (
     on_committed,
 )
-from penstock.raft.core import Core
+from penstock.raft.core import SLOW_SYNC_MS, Core
 from penstock.raft.dispatch import FAILURES, POLLS, REQUESTS, RESPONSES
 from penstock.raft.effects import Append, Effect, LeaderChanged
 from penstock.raft.epochs import LogMirror
@@ -291,6 +291,11 @@ class Quorum:
         elif isinstance(role, Follower):
             role.fetch_ms = now_ms + core.config.retry_backoff_ms
         return self._done(now_ms)
+
+    def on_state_written(self, took_ms: int) -> None:
+        """A `WriteState` is durable, after so long."""
+        if took_ms >= SLOW_SYNC_MS:
+            self._core.sync_ms = max(self._core.sync_ms, took_ms)
 
     def on_flushed(self, end_offset: int, now_ms: int) -> list[Effect]:
         """The log is on disk up to `end_offset`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.base.errors import invariant
-from penstock.raft.core import Core
+from penstock.raft.core import SYNCS_PER_ROUND, Core
 from penstock.raft.effects import Destination
 from penstock.raft.state import QuorumState
 from penstock.raft.states import Follower, Leader, Prospective, Unattached
@@ -78,6 +78,8 @@ def pause_ms(core: Core, first_ms_max: int) -> int:
     bound_ms = min(
         first_ms_max << min(core.election_failures, 10), core.config.election_backoff_max_ms
     )
+    # Who stands before the others can have answered somebody else only disturbs them.
+    bound_ms += SYNCS_PER_ROUND * core.sync_ms
     return 1 + core.random_ms(bound_ms)
 
 

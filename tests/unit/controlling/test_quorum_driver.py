@@ -33,6 +33,7 @@ from penstock.metadata.image import MetadataImage
 from penstock.peers.peers import Peers
 from penstock.raft.types import Endpoint, QuorumConfig, ReplicaKey
 from penstock.serving.quorum import QuorumService
+from penstock.serving.rights import Rights
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.wire.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -526,7 +527,9 @@ def test_a_node_that_has_not_read_its_log_yet_does_not_deny_its_cluster(tmp_path
             log = MetadataLog(logs.get_or_create(PARTITION, METADATA_TOPIC_ID), SystemClock())
             layers, peers = BrokerSettings.of(broker_config({})), Peers("test")
             driver = QuorumDriver(log, peers, layers, SystemClock(), SystemRng())
-            asked: Any = SimpleNamespace(quorum=QuorumService(driver))
+            asked: Any = SimpleNamespace(
+                quorum=QuorumService(driver, Rights(driver.metadata.image))
+            )
             request: Any = SimpleNamespace(body=VoteRequest(), principal="")
             answering: Any = vote(asked, request)
             answer = await answering
