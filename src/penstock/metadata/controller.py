@@ -17,7 +17,8 @@ Pure: no I/O, no clock, no randomness of its own. Contract with the driver that 
 
 The image that brokers serve from is another one, to which only committed records are applied. A
 controller starts with a copy of it. `now_ms` is always of a clock that never goes back
-(`Clock.monotonic`), since sessions are measured with it. The time of a broker's last heartbeat is
+(`Clock.monotonic`), since sessions are measured with it; `wall_ms` is the time of day, by which
+delegation tokens expire. The time of a broker's last heartbeat is
 the only thing that a decision changes besides its records.
 """
 
@@ -31,6 +32,8 @@ from penstock.base.clock import Rng
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.steps import Steps
 from penstock.config.layers import BrokerSettings
+from penstock.metadata import role_control
+from penstock.metadata.acl_control import create_acls, delete_acls
 from penstock.metadata.broker_control import BrokerControl
 from penstock.metadata.config_control import Change, ConfigControl
 from penstock.metadata.delta import MetadataDelta
@@ -41,6 +44,7 @@ from penstock.metadata.image import MetadataImage, Partition
 from penstock.metadata.liveness import EndedSession, Liveness
 from penstock.metadata.partition_control import PartitionControl
 from penstock.metadata.partition_index import PartitionIndex
+from penstock.metadata.quota_control import alter_quotas
 from penstock.metadata.reassignment_control import ReassignmentControl
 from penstock.metadata.records import (
     ClearElrRecord,
@@ -51,6 +55,8 @@ from penstock.metadata.records import (
     ProducerIdsRecord,
     RemoveTopicRecord,
 )
+from penstock.metadata.scram_control import alter_credentials
+from penstock.metadata.token_control import TokenControl, TokenRules
 from penstock.metadata.topic_control import (
     ELEMENTS_PER_STEP,
     CreateTopics,
@@ -65,10 +71,18 @@ from penstock.wire.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
+from penstock.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+)
 from penstock.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from penstock.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
 )
 from penstock.wire.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
@@ -78,16 +92,30 @@ from penstock.wire.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
+from penstock.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from penstock.wire.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
 from penstock.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from penstock.wire.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
 from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+)
+from penstock.wire.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
 )
 from penstock.wire.messages.unregister_broker import (
     UnregisterBrokerRequest,
@@ -116,8 +144,11 @@ class Controller:
         cluster_id: str,
         now_ms: int,
         voters: Callable[[], Collection[int]],
+        tokens: Callable[[], TokenRules] = TokenRules,
     ) -> None:
-        """Becomes active at `now_ms`; `voters` returns the ids of the quorum's voters."""
+        """Becomes active at `now_ms`; `voters` returns the ids of the quorum's voters, `tokens` how
+        delegation tokens are handled: by default there are none.
+        """
         self.image = image
         self._settings = settings
         self._rng = rng
@@ -136,6 +167,7 @@ class Controller:
         self._partitions = PartitionControl(image, rules)
         self._reassignments = ReassignmentControl(image, self._index, rules)
         self._upkeep = Upkeep(image, self._index, lambda: settings.config, rules, now_ms)
+        self._tokens = TokenControl(image.security, tokens, rng, now_ms)
 
     def replay(
         self, records: Iterable[MetadataRecord], made: Sequence[Partition] = ()
@@ -171,6 +203,7 @@ class Controller:
             else:
                 self.image.apply([record], delta)
                 self._upkeep.noticed(record)
+                self._tokens.noticed(record)
 
     def bootstrap(self) -> Decision[None]:
         """The first records of a new cluster; none where the log has them already."""
@@ -184,14 +217,14 @@ class Controller:
 
     # -- time ----------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> Decision[EndedSession | None]:
+    def tick(self, now_ms: int, wall_ms: int) -> Decision[EndedSession | None]:
         """Fences a broker whose session has ended and answers which, or else does what upkeep is
         due.
         """
         overdue = self._liveness.overdue(now_ms)
         if overdue is not None:
             return self._brokers.fence(overdue.broker_id), overdue
-        return self._upkeep.run(now_ms), None
+        return self._upkeep.run(now_ms) or self._tokens.run(now_ms, wall_ms), None
 
     def held_up(self, ms: int, now_ms: int) -> None:
         """For `ms` up to now nothing could be heard: no session gets shorter by it."""
@@ -201,7 +234,11 @@ class Controller:
         """When `tick` is to be called next, `now_ms` if at once; None while nothing is known to
         come.
         """
-        deadlines = [self._liveness.next_end_ms(), self._upkeep.due_ms()]
+        deadlines = [
+            self._liveness.next_end_ms(),
+            self._upkeep.due_ms(),
+            self._tokens.due_ms(),
+        ]
         return min((max(now_ms, d) for d in deadlines if d is not None), default=None)
 
     # -- brokers -------------------------------------------------------------------------------
@@ -329,6 +366,53 @@ class Controller:
         ]
         response = incremental.IncrementalAlterConfigsResponse(responses=responses)
         return ([] if request.validate_only else records), response
+
+    # -- who may do what -----------------------------------------------------------------------
+
+    def create_acls(self, request: CreateAclsRequest) -> Steps[Decision[CreateAclsResponse]]:
+        return create_acls(self.image.security, request, self._rng)
+
+    def delete_acls(self, request: DeleteAclsRequest) -> Steps[Decision[DeleteAclsResponse]]:
+        return delete_acls(self.image.security, request)
+
+    def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> Steps[Decision[AlterUserScramCredentialsResponse]]:
+        return alter_credentials(self.image.security, request)
+
+    def alter_client_quotas(
+        self, request: AlterClientQuotasRequest
+    ) -> Steps[Decision[AlterClientQuotasResponse]]:
+        return alter_quotas(self.image.security, request)
+
+    def create_delegation_token(
+        self, request: CreateDelegationTokenRequest, requester: str, wall_ms: int
+    ) -> Decision[CreateDelegationTokenResponse]:
+        """`requester` is a principal, `Type:name`, that may ask for it."""
+        return self._tokens.create(request, requester, wall_ms)
+
+    def renew_delegation_token(
+        self, request: RenewDelegationTokenRequest, principal: str, wall_ms: int
+    ) -> Decision[RenewDelegationTokenResponse]:
+        return self._tokens.renew(request, principal, wall_ms)
+
+    def expire_delegation_token(
+        self, request: ExpireDelegationTokenRequest, principal: str, wall_ms: int
+    ) -> Decision[ExpireDelegationTokenResponse]:
+        return self._tokens.expire(request, principal, wall_ms)
+
+    def create_role(self, name: str, members: Sequence[str] = ()) -> Decision[None]:
+        """Members are principals, `Type:name`."""
+        return role_control.create_role(self.image, name, members), None
+
+    def delete_role(self, name: str) -> Decision[None]:
+        return role_control.delete_role(self.image, name), None
+
+    def add_role_members(self, name: str, members: Sequence[str]) -> Decision[None]:
+        return role_control.add_members(self.image, name, members), None
+
+    def remove_role_members(self, name: str, members: Sequence[str]) -> Decision[None]:
+        return role_control.remove_members(self.image, name, members), None
 
 
 class _Outcome(NamedTuple):

@@ -33,6 +33,7 @@ from penstock.metadata.records import (
     FeatureLevelRecord,
     MetadataRecord,
 )
+from penstock.metadata.security_records import ROLES_VERSION
 from penstock.metadata.topic_rules import TopicRules
 from penstock.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -131,6 +132,13 @@ def _check_node(node: str, supported: Mapping[str, Levels], name: str, level: in
 
 
 def _check_safe(image: MetadataImage, name: str, level: int) -> None:
+    if name == ROLES_VERSION and image.security.roles:
+        raise _invalid(
+            name,
+            level,
+            f"it would forget the role {min(image.security.roles)!r}: delete the roles first, or "
+            "ask for an unsafe downgrade",
+        )
     if name != METADATA_VERSION or level >= CORDONED_LOG_DIRS_FROM:
         return
     cordoned = [broker.id for broker in image.brokers.values() if broker.cordoned_log_dirs]

@@ -18,6 +18,7 @@ from penstock.metadata.records import (
     METADATA_VERSION_MIN,
     BrokerFeature,
 )
+from penstock.metadata.security_records import ROLES_VERSION
 
 KRAFT_VERSION: Final = "kraft.version"
 """How the quorum keeps its voters; the quorum's own records finalise it, not the controller."""
@@ -26,8 +27,8 @@ TRANSACTION_VERSION: Final = "transaction.version"
 partitions come into it by being written to (KIP-890).
 """
 GROUP_VERSION: Final = "group.version"
-"""1: groups whose members are assigned by the coordinator (KIP-848). They are served at level 0,
-too: clusters of earlier releases, which have no level of this feature, have them.
+"""1: groups whose members are assigned by the coordinator (KIP-848). At level 0 they are not
+served; where no level was ever finalised they are: clusters of earlier releases have them so.
 """
 
 
@@ -50,6 +51,7 @@ SUPPORTED_FEATURES: Final[dict[str, Levels]] = {
     TRANSACTION_VERSION: Levels(0, 2),
     GROUP_VERSION: Levels(0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: Levels(0, 1),
+    ROLES_VERSION: Levels(0, 1),
 }
 NOT_SUPPORTED: Final = Levels(0, 0)
 

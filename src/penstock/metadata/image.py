@@ -1,4 +1,5 @@
-"""The state that metadata records build: topics, partitions, settings, brokers, features.
+"""The state that metadata records build: topics, partitions, settings, brokers, features, and who
+may do what (`security_image.py`).
 
 An image is changed in place, by one thread, record by record: each record costs the same whatever
 the cluster's size. Partition states are immutable and replaced, so that a reader may keep one.
@@ -44,9 +45,11 @@ from penstock.metadata.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from penstock.metadata.security_image import APPLY as APPLY_SECURITY
+from penstock.metadata.security_image import FrozenSecurity, SecurityImage, different
+from penstock.metadata.security_records import ROLES_VERSION, SecurityRecord
 
 T = TypeVar("T")
-K = TypeVar("K")
 
 
 class ResourceType(IntEnum):
@@ -117,6 +120,7 @@ class FrozenImage(NamedTuple):
     configs: Mapping[tuple[int, str], Mapping[str, str]]
     features: Mapping[str, int]
     next_producer_id: int
+    security: FrozenSecurity
 
 
 class MetadataImage:
@@ -131,6 +135,7 @@ class MetadataImage:
         "features",
         "next_producer_id",
         "partition_count",
+        "security",
         "topics",
         "topics_by_id",
     )
@@ -143,6 +148,7 @@ class MetadataImage:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
+        self.security = SecurityImage()
         # Topic names with `.` as `_`, which metrics cannot tell apart; several only if an older
         # log has them.
         self._by_collision_name: dict[str, set[str]] = {}
@@ -160,6 +166,7 @@ class MetadataImage:
             dict(self.configs),
             dict(self.features),
             self.next_producer_id,
+            self.security.frozen(),
         )
 
     def copy(self) -> MetadataImage:
@@ -182,9 +189,10 @@ class MetadataImage:
             for index, partition in enumerate(topic.partitions):
                 if index >= len(old) or old[index] != partition:
                     delta.changed_partitions.add((topic_id, index))
-        delta.changed_configs |= _different(self.configs, other.configs)
-        delta.changed_brokers |= _different(self.brokers, other.brokers)
+        delta.changed_configs |= different(self.configs, other.configs)
+        delta.changed_brokers |= different(self.brokers, other.brokers)
         delta.features_changed = self.features != other.features
+        delta.security = self.security.changes_to(other.security)
         self._take(other)
         return delta
 
@@ -197,6 +205,7 @@ class MetadataImage:
         self.configs = dict(other.configs)
         self.features = dict(other.features)
         self.next_producer_id = other.next_producer_id
+        self.security.take(other.security)
         self._by_collision_name = {k: set(v) for k, v in other._by_collision_name.items()}
         self._tuples = dict(other._tuples)
 
@@ -230,6 +239,11 @@ class MetadataImage:
     def keeps_elr(self) -> bool:
         """Whether partitions have eligible leader replicas."""
         return self.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+
+    @property
+    def has_roles(self) -> bool:
+        """Whether there may be roles."""
+        return self.features.get(ROLES_VERSION, 0) > 0
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         return self.config(ResourceType.TOPIC, name)
@@ -415,13 +429,13 @@ class MetadataImage:
         return broker
 
     def _apply_feature_level(self, record: FeatureLevelRecord, delta: MetadataDelta) -> None:
-        if record.feature_level == 0:
-            self.features.pop(record.name, None)
-        else:
-            self.features[record.name] = record.feature_level
+        # Level 0 is kept: it was finalised, which is not the same as a feature that nobody knew.
+        self.features[record.name] = record.feature_level
         delta.features_changed = True
         if self.metadata_version < CORDONED_LOG_DIRS_FROM:
             self._forget_cordoned(delta)
+        if not self.has_roles:
+            self.security.forget_roles(delta.security)
 
     def _forget_cordoned(self, delta: MetadataDelta) -> None:
         """No record can say it at this level, so that a snapshot would lose it."""
@@ -440,6 +454,9 @@ class MetadataImage:
     def _apply_no_op(self, record: NoOpRecord, delta: MetadataDelta) -> None:
         """Only moves the log on."""
 
+    def _apply_security(self, record: SecurityRecord, delta: MetadataDelta) -> None:
+        self.security.apply(record, delta.security)
+
 
 _APPLY: Final[Mapping[type[Any], Callable[[MetadataImage, Any, MetadataDelta], None]]] = {
     TopicRecord: MetadataImage._apply_topic,
@@ -454,6 +471,7 @@ _APPLY: Final[Mapping[type[Any], Callable[[MetadataImage, Any, MetadataDelta], N
     ProducerIdsRecord: MetadataImage._apply_producer_ids,
     ClearElrRecord: MetadataImage._apply_clear_elr,
     NoOpRecord: MetadataImage._apply_no_op,
+    **dict.fromkeys(APPLY_SECURITY, MetadataImage._apply_security),
 }
 
 
@@ -491,11 +509,6 @@ def changed(partition: Partition, record: PartitionChangeRecord) -> Partition:
         _either(record.eligible_leader_replicas, partition.elr),
         _either(record.last_known_elr, partition.last_known_elr),
     )
-
-
-def _different(old: Mapping[K, object], new: Mapping[K, object]) -> set[K]:
-    """The keys whose values differ, or that only one of the two has."""
-    return {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
 
 
 def _either(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """The records of the metadata log, in KRaft's own formats.
 
 Each record is the value of one log record: a frame version, the record's type and its version as
-unsigned varints, then the fields. So Apache's tools read our `__cluster_metadata` log.
+unsigned varints, then the fields. So Apache's tools read our `__cluster_metadata` log. Those of
+ACLs, credentials, quotas and roles are in `security_records.py`.
 `written_versions` says which version is written of each type: it depends on the finalised level
 of metadata.version, so that nodes of two adjacent releases read each other's records. All versions
 are read. A type that is not declared here makes the log unreadable for this release: it stops the
@@ -17,6 +18,8 @@ from typing import Final, TypeAlias, cast
 
 from penstock.base.errors import PenstockError
 from penstock.base.ids import Uuid
+from penstock.metadata.security_records import WRITTEN_AT_FIRST as _SECURITY_AT_FIRST
+from penstock.metadata.security_records import SecurityRecord
 from penstock.wire.record_batch import parse_header
 from penstock.wire.records import read_records
 from penstock.wire.schema import (
@@ -175,6 +178,7 @@ MetadataRecord: TypeAlias = (
     | BrokerRegistrationChangeRecord
     | ClearElrRecord
     | NoOpRecord
+    | SecurityRecord
 )
 
 METADATA_VERSION: Final = "metadata.version"
@@ -200,6 +204,7 @@ _WRITTEN_AT_FIRST: Final[dict[type[Message], int]] = {
     BrokerRegistrationChangeRecord: 2,
     ClearElrRecord: 0,
     NoOpRecord: 0,
+    **_SECURITY_AT_FIRST,
 }
 _WRITTEN_FROM: Final[dict[int, dict[type[Message], int]]] = {
     CORDONED_LOG_DIRS_FROM: {RegisterBrokerRecord: 4, BrokerRegistrationChangeRecord: 3},

@@ -21,6 +21,7 @@ from penstock.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from penstock.metadata.security_image import security_records
 
 
 def snapshot_records(image: FrozenImage) -> Iterator[MetadataRecord]:
@@ -40,6 +41,7 @@ def snapshot_records(image: FrozenImage) -> Iterator[MetadataRecord]:
             )
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, next_producer_id=image.next_producer_id)
+    yield from security_records(image.security)
 
 
 def _registration(broker: Broker) -> RegisterBrokerRecord:

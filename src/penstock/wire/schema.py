@@ -15,7 +15,8 @@ Versions read as in Kafka: "3+", "4-12", "7". A field that a version lacks decod
 to encode it with another value is an error, unless it is `ignorable`. `tag` makes the field a
 tagged one in the versions `tagged` (in all of its versions if that is not said). A field
 specifier claims to return what the attribute holds, so type checkers see plain keyword
-constructors in which every argument is optional.
+constructors in which every argument is optional. A field of bytes that is `secret` is not shown by
+`repr`.
 
 Instances have slots, compare by value and are not hashable. Constructors and codecs are compiled on
 first use and kept: importing a table costs little.
@@ -68,6 +69,7 @@ class Field:
         "name",
         "nullable",
         "pieces",
+        "secret",
         "struct",
         "tag",
         "tagged",
@@ -88,6 +90,7 @@ class Field:
         element: Field | None = None,
         struct: type[Struct] | None = None,
         pieces: bool = False,
+        secret: bool = False,
     ) -> None:
         self.name = ""
         self.kind = kind
@@ -101,6 +104,7 @@ class Field:
         self.element = element
         self.struct = struct
         self.pieces = pieces
+        self.secret = secret
 
     def __repr__(self) -> str:
         return f"Field({self.name}: {self.kind})"
@@ -195,6 +199,7 @@ def binary(
     ignorable: bool = False,
     tag: int | None = None,
     tagged: str | None = None,
+    secret: bool = False,
 ) -> bytes: ...
 
 
@@ -207,6 +212,7 @@ def binary(
     ignorable: bool = False,
     tag: int | None = None,
     tagged: str | None = None,
+    secret: bool = False,
 ) -> bytes | None: ...
 
 
@@ -218,10 +224,18 @@ def binary(
     ignorable: bool = False,
     tag: int | None = None,
     tagged: str | None = None,
+    secret: bool = False,
 ) -> Any:
     """Opaque bytes, copied out of the frame (Kafka's type `bytes`)."""
     return Field(
-        "bytes", versions, default, nullable=nullable, ignorable=ignorable, tag=tag, tagged=tagged
+        "bytes",
+        versions,
+        default,
+        nullable=nullable,
+        ignorable=ignorable,
+        tag=tag,
+        tagged=tagged,
+        secret=secret,
     )
 
 
@@ -417,7 +431,10 @@ class Struct(metaclass=_Table):
         return elements
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS)
+        inside = ", ".join(
+            f"{f.name}={'[hidden]' if f.secret else repr(getattr(self, f.name))}"
+            for f in self.FIELDS
+        )
         return f"{type(self).__name__}({inside})"
 
 

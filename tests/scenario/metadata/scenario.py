@@ -37,6 +37,7 @@ from penstock.metadata.records import (
     decode_record,
     encode_record,
 )
+from penstock.metadata.token_control import TokenRules
 from penstock.wire.messages import alter_configs as alter
 from penstock.wire.messages import alter_partition as isr
 from penstock.wire.messages import alter_partition_reassignments as reassign
@@ -91,6 +92,8 @@ def id_text(uuid: Uuid) -> str:
 class Scenario:
     """A controller under commands; every record goes through its encoding on the way."""
 
+    token_rules = TokenRules(b"key", 10_000, 4_000, 1_000)
+
     def __init__(self) -> None:
         self.settings = BrokerSettings({"num.partitions": "2", "log.retention.hours": "1"})
         self.image = MetadataImage()
@@ -110,6 +113,7 @@ class Scenario:
             cluster_id=CLUSTER,
             now_ms=self.now_ms,
             voters=lambda: self.voters,
+            tokens=lambda: self.token_rules,
         )
 
     def run(self, line: str) -> Iterator[str]:
@@ -141,7 +145,7 @@ class Scenario:
         return [], []
 
     def do_tick(self) -> Any:
-        records, ended = self.controller.tick(self.now_ms)
+        records, ended = self.controller.tick(self.now_ms, self.now_ms)
         said = [] if ended is None else [f"broker {ended.broker_id} silent for {ended.silent_ms}"]
         return records, said
 

@@ -1,4 +1,6 @@
-"""Runs the scenario files beside this one; `scenario.py` says what their lines mean."""
+"""Runs the scenario files beside this one; `scenario.py` and `security_scenario.py` say what their
+lines mean.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scenario.metadata.scenario import Scenario
+from scenario.metadata.security_scenario import SecurityScenario
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.txt"))
@@ -16,7 +18,7 @@ FILES = sorted(HERE.glob("*.txt"))
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_scenario(file: Path) -> None:
     expected = file.read_text(encoding="utf-8")
-    run = Scenario()
+    run = SecurityScenario()
     lines = []
     for line in expected.splitlines():
         if line.startswith(("+ ", "= ")):

@@ -21,20 +21,27 @@ from penstock.metadata.records import (
     decode_record,
     encode_record,
 )
+from penstock.metadata.security_records import ROLES_VERSION
+from penstock.metadata.token_control import TokenRules
+from penstock.wire.messages import alter_client_quotas as quotas
 from penstock.wire.messages import alter_partition as isr
 from penstock.wire.messages import alter_partition_reassignments as reassign
+from penstock.wire.messages import alter_user_scram_credentials as scram
 from penstock.wire.messages import broker_registration as registration
+from penstock.wire.messages import create_acls, delete_acls
 from penstock.wire.messages import create_topics as topics
 from penstock.wire.messages import elect_leaders as elect
 from penstock.wire.messages import incremental_alter_configs as configs
 from penstock.wire.messages import update_features as features
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest
+from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 Watch: TypeAlias = Callable[[dict[tuple[Uuid, int], Partition], list[MetadataRecord], str], None]
@@ -83,6 +90,7 @@ class Rig:
             cluster_id="c",
             now_ms=self.now_ms,
             voters=lambda: [b for b in self.image.brokers if b == 1],
+            tokens=lambda: TokenRules(b"key", 9_000, 6_000, 3_000),
         )
 
     def take(self, decision: Decision[Any], kind: str = "") -> Any:
@@ -165,7 +173,7 @@ class Rig:
 
     def tick(self, wait_ms: int) -> Any:
         self.now_ms += wait_ms
-        return self.take(self.controller.tick(self.now_ms))
+        return self.take(self.controller.tick(self.now_ms, self.now_ms))
 
     def create(self, name: str, partitions: int, factor: int, **overrides: str) -> Any:
         topic = topics.CreatableTopic(
@@ -256,6 +264,82 @@ class Rig:
         folders = list(known.log_dirs) if known is not None and cordoned else []
         return self.heartbeat(broker, cordoned_log_dirs=folders)
 
+    def create_acl(self, name: str, pattern: int, principal: str, operation: int) -> Any:
+        acl = create_acls.AclCreation(
+            resource_type=2,
+            resource_name=name,
+            resource_pattern_type=pattern,
+            principal=principal,
+            host="*",
+            operation=operation,
+            permission_type=3,
+        )
+        request = create_acls.CreateAclsRequest(creations=[acl])
+        return self.take(at_once(self.controller.create_acls(request)))
+
+    def delete_acls(self, name: str, pattern: int, principal: str | None) -> Any:
+        wanted = delete_acls.DeleteAclsFilter(
+            resource_type_filter=1,
+            resource_name_filter=name,
+            pattern_type_filter=pattern,
+            principal_filter=principal,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        )
+        request = delete_acls.DeleteAclsRequest(filters=[wanted])
+        return self.take(at_once(self.controller.delete_acls(request)))
+
+    def set_password(self, user: str, mechanism: int, password: bytes) -> Any:
+        change = scram.ScramCredentialUpsertion(
+            name=user,
+            mechanism=mechanism,
+            iterations=4096,
+            salt=b"salt",
+            salted_password=password,
+        )
+        request = scram.AlterUserScramCredentialsRequest(upsertions=[change])
+        return self.take(at_once(self.controller.alter_user_scram_credentials(request)))
+
+    def delete_password(self, user: str, mechanism: int) -> Any:
+        change = scram.ScramCredentialDeletion(name=user, mechanism=mechanism)
+        request = scram.AlterUserScramCredentialsRequest(deletions=[change])
+        return self.take(at_once(self.controller.alter_user_scram_credentials(request)))
+
+    def create_token(self, owner: str) -> Any:
+        request = CreateDelegationTokenRequest(
+            owner_principal_type="User", owner_principal_name=owner
+        )
+        return self.take(
+            self.controller.create_delegation_token(request, "User:admin", self.now_ms)
+        )
+
+    def end_token(self, owner: str) -> None:
+        """Ends a new token at once."""
+        made = self.create_token(owner)
+        request = ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1)
+        self.take(self.controller.expire_delegation_token(request, f"User:{owner}", self.now_ms))
+
+    def quota(self, entity: dict[str, str | None], key: str, value: float | None) -> Any:
+        entry = quotas.RequestEntryData(
+            entity=[quotas.EntityData(entity_type=k, entity_name=v) for k, v in entity.items()],
+            ops=[quotas.OpData(key=key, value=value or 0.0, remove=value is None)],
+        )
+        request = quotas.AlterClientQuotasRequest(entries=[entry])
+        return self.take(at_once(self.controller.alter_client_quotas(request)))
+
+    def create_role(self, name: str) -> Any:
+        return self.take(self.controller.create_role(name))
+
+    def delete_role(self, name: str) -> Any:
+        return self.take(self.controller.delete_role(name))
+
+    def join_role(self, name: str, members: list[str]) -> Any:
+        return self.take(self.controller.add_role_members(name, members))
+
+    def leave_role(self, name: str, members: list[str]) -> Any:
+        return self.take(self.controller.remove_role_members(name, members))
+
 
 names = st.sampled_from(["a", "b", "c.d", "c_d"])
 brokers = st.integers(1, BROKERS)
@@ -266,6 +350,34 @@ def command(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[
     return st.tuples(st.just(name), *arguments)
 
 
+people = st.sampled_from(["User:a", "User:b", "Role:r"])
+members = st.lists(st.sampled_from(["User:a", "User:b", "User:c"]), max_size=3)
+entities = st.dictionaries(
+    st.sampled_from(["user", "client-id"]), st.none() | st.sampled_from(["a", "b"]), min_size=1
+)
+security_commands = st.one_of(
+    command("create_acl", names, st.integers(3, 4), people, st.integers(2, 4)),
+    command("create_acl", names, st.integers(3, 4), people, st.integers(2, 4)),
+    command("delete_acls", names, st.integers(1, 4), st.none() | people),
+    command("set_password", names, st.integers(1, 2), st.sampled_from([b"1", b"2"])),
+    command("delete_password", names, st.integers(1, 2)),
+    command("create_token", names),
+    command("end_token", names),
+    command("tick", st.sampled_from([100, 3000, 6000])),
+    command(
+        "quota",
+        entities,
+        st.sampled_from(["producer_byte_rate", "request_percentage"]),
+        st.none() | st.sampled_from([1.0, 2.0]),
+    ),
+    command("create_role", st.sampled_from(["r", "s"])),
+    command("create_role", st.sampled_from(["r", "s"])),
+    command("delete_role", st.sampled_from(["r", "s"])),
+    command("join_role", st.sampled_from(["r", "s"]), members),
+    command("leave_role", st.sampled_from(["r", "s"]), members),
+    command("roles", st.integers(0, 1)),
+    command("take_over"),
+)
 commands = st.lists(
     st.one_of(
         command("register", brokers, st.integers(0, 1)),
@@ -314,6 +426,8 @@ def run(rig: Rig, command: tuple[Any, ...]) -> None:
             rig.configure(ResourceType.TOPIC, name, MIN_ISR, str(replicas))
         case ("elr", level):
             rig.feature(level, ELIGIBLE_LEADER_REPLICAS_VERSION)
+        case ("roles", level):
+            rig.feature(level, ROLES_VERSION)
         case ("take_over",):
             rig.take_over()
         case (name, *arguments):

@@ -20,6 +20,7 @@ from penstock.metadata.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from penstock.metadata.snapshot import snapshot_records
 
 ID = bytes(range(16))
 OTHER = bytes(range(1, 17))
@@ -159,3 +160,13 @@ def test_an_older_level_forgets_what_it_cannot_say() -> None:
     image.apply([FeatureLevelRecord(name="metadata.version", feature_level=29)], delta)
     assert image.brokers[1].cordoned_log_dirs == ()
     assert delta.changed_brokers == {1}
+
+
+def test_a_level_of_0_is_not_the_same_as_none() -> None:
+    image, _ = applied(
+        FeatureLevelRecord(name="group.version", feature_level=1),
+        FeatureLevelRecord(name="group.version", feature_level=0),
+    )
+    assert image.features == {"group.version": 0}
+    again, _ = applied(*snapshot_records(image.frozen()))
+    assert again.features == {"group.version": 0}

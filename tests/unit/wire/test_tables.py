@@ -105,3 +105,15 @@ def test_the_room_imports_no_tables_and_compiles_nothing() -> None:
         "assert not p.ProduceRequest._decoders and not p.ProduceRequest._encoders\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
+def test_a_secret_is_in_no_repr(cls: type[Message]) -> None:
+    for struct, _ in reachable(cls):
+        for field in struct.FIELDS:
+            if field.name in ("auth_bytes", "hmac", "salted_password"):
+                assert field.secret, struct
+            if field.secret:
+                shown = repr(struct(**{field.name: b"pass-word"}))
+                assert "pass-word" not in shown
+                assert f"{field.name}=[hidden]" in shown

@@ -9,7 +9,7 @@ from penstock.wire.schema import Message, binary, int16, int64, string
 class SaslAuthenticateRequest(
     Message, api_key=ApiKey.SASL_AUTHENTICATE, versions="0-2", flexible="2+"
 ):
-    auth_bytes: bytes = binary("0+")
+    auth_bytes: bytes = binary("0+", secret=True)
 
 
 class SaslAuthenticateResponse(
@@ -17,5 +17,5 @@ class SaslAuthenticateResponse(
 ):
     error_code: int = int16("0+")
     error_message: str | None = string("0+", nullable="0+")
-    auth_bytes: bytes = binary("0+")
+    auth_bytes: bytes = binary("0+", secret=True)
     session_lifetime_ms: int = int64("1+", ignorable=True)
