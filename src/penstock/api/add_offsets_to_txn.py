@@ -28,12 +28,10 @@ async def add_offsets_to_txn(
 ) -> AddOffsetsToTxnResponse:
     body = request.body
     try:
-        await services.groups.coordinator_of(request.principal, body.group_id)
+        services.transactions.require_writer(request.principal, body.transactional_id)
+        index = await services.groups.offsets_partition(request.principal, body.group_id)
     except ApiError as e:
-        if services.groups.partition_of(request.principal, body.group_id) is None:
-            return AddOffsetsToTxnResponse(error_code=e.code)
-    index = services.groups.partition_of(request.principal, body.group_id)
-    assert index is not None
+        return AddOffsetsToTxnResponse(error_code=e.code)
     answer = to_shard(
         services,
         request,

@@ -2,7 +2,8 @@
 
 Versions 0 to 3 come from clients, for one transaction; later ones from brokers, for several, each
 of which goes to its own shard. A partition that does not exist fails its whole transaction: the
-others are answered with OPERATION_NOT_ATTEMPTED. Clients cannot add the cluster's own topics.
+others are answered with OPERATION_NOT_ATTEMPTED. Clients cannot add the cluster's own topics, nor
+those that they may not write to.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections.abc import Awaitable
 from penstock.api.registry import Request, handler
 from penstock.api.shards import given, submit, together
 from penstock.api.transactions import to_shard
-from penstock.base.errors import ErrorCode
+from penstock.auth.principal import Principal
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.base.steps import Steps
 from penstock.coordinator.transaction.refusals import (
     BROKERS_FROM,
     added,
+    answers,
     answers_by_partition,
     transactions,
 )
@@ -41,8 +44,16 @@ async def add_partitions_to_txn(
     version = request.version
     if version < BROKERS_FROM:
         (wanted,) = transactions(request.body, version)
+        try:
+            services.transactions.require_writer(request.principal, wanted.transactional_id)
+        except ApiError as e:
+            return added([_refused(wanted, e.code)], version)
         refused = await in_turns(_refusals(services, request, wanted))
         return await given(_add(services, request, wanted, refused, request.body))
+    try:
+        services.transactions.require_node(request.principal)
+    except ApiError as e:
+        return AddPartitionsToTxnResponse(error_code=e.code)
     refusals = [
         await in_turns(_refusals(services, request, wanted)) for wanted in request.body.transactions
     ]
@@ -97,12 +108,22 @@ def _add(
 
 
 def _refusal(
-    services: Services, principal: str, tp: TopicPartition, from_client: bool
+    services: Services, principal: Principal, tp: TopicPartition, from_client: bool
 ) -> ErrorCode | None:
     # Brokers may add the offsets of groups; the transaction log itself cannot be added.
     closed = tp.topic in INTERNAL_TOPICS and (from_client or tp.topic != OFFSETS_TOPIC)
     if closed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if not services.topics.has_partition(principal, tp.topic, tp.partition):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics = services.topics
+    try:
+        check = topics.check_writable if from_client else topics.check_partition
+        check(principal, tp.topic, tp.partition)
+    except ApiError as e:
+        return e.code
     return None
+
+
+def _refused(wanted: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResult:
+    return AddPartitionsToTxnResult(
+        transactional_id=wanted.transactional_id, topic_results=answers(wanted.topics, code)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.api.quorum import handled
 from penstock.api.registry import Request, handler
 from penstock.serving.services import Services
 from penstock.wire.messages.begin_quorum_epoch import (
@@ -14,7 +15,4 @@ from penstock.wire.messages.begin_quorum_epoch import (
 async def begin_quorum_epoch(
     services: Services, request: Request[BeginQuorumEpochRequest]
 ) -> BeginQuorumEpochResponse:
-    response: BeginQuorumEpochResponse = await services.quorum.handle(
-        request.principal, request.body
-    )
-    return response
+    return await handled(services, request, lambda code: BeginQuorumEpochResponse(error_code=code))

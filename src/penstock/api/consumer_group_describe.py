@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.api.consumer_group_heartbeat import serves_consumer_protocol
-from penstock.api.groups import GROUP_OPERATIONS, to_shard
+from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
 from penstock.base.errors import ErrorCode
@@ -46,5 +46,7 @@ async def consumer_group_describe(
     if request.body.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = services.groups.operations(
+                    request.principal, group.group_id
+                )
     return ConsumerGroupDescribeResponse(groups=groups)

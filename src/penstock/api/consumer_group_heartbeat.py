@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat (68), versions 0 to 1: the whole protocol of consumer groups (KIP-848).
 
-Where `group.coordinator.rebalance.protocols` leaves the protocol out, its requests are answered
-UNSUPPORTED_VERSION, whichever node coordinates the group.
+Where `group.coordinator.rebalance.protocols` leaves the protocol out, and where the level of
+group.version is 0, its requests are answered UNSUPPORTED_VERSION, whichever node coordinates the
+group.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 
 
 def serves_consumer_protocol(services: Services) -> bool:
-    return CONSUMER in services.settings.group_protocols
+    return CONSUMER in services.settings.group_protocols and services.cluster.has_consumer_protocol
 
 
 @handler(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse)

@@ -21,7 +21,6 @@ async def ask(services: Services, request: Request[Any], _: type[R]) -> R:
         request.principal,
         request.body,
         request.version,
-        request.client_host,
         forward=not request.forwarded,
     )
     return cast("R", response)

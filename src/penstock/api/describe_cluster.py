@@ -6,7 +6,6 @@ request for controllers is refused.
 
 from __future__ import annotations
 
-from penstock.api.metadata import CLUSTER_OPERATIONS
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ErrorCode
 from penstock.serving.services import Services
@@ -43,7 +42,7 @@ def describe_cluster(
         ],
     )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = services.cluster.operations(request.principal)
     return response
 
 

@@ -11,6 +11,7 @@ set, since then it is the source.
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
+from penstock.auth.principal import Principal
 from penstock.base.errors import ApiError
 from penstock.base.steps import Steps
 from penstock.config.layers import ConfigEntry
@@ -41,7 +42,7 @@ def describe_configs(
 
 def _described(
     services: Services,
-    principal: str,
+    principal: Principal,
     resource: DescribeConfigsResource,
     body: DescribeConfigsRequest,
 ) -> DescribeConfigsResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.api.groups import GROUP_OPERATIONS, to_shard
+from penstock.api.groups import to_shard
 from penstock.api.registry import Request, handler
 from penstock.api.shards import together
 from penstock.serving.services import Services
@@ -27,5 +27,7 @@ async def describe_groups(
     if request.body.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = services.groups.operations(
+                    request.principal, group.group_id
+                )
     return DescribeGroupsResponse(groups=groups)

@@ -7,6 +7,7 @@ failed. Partitions that are not here are left out, as Kafka does; the metadata l
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
 from penstock.serving.services import Services
 from penstock.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -18,5 +19,8 @@ from penstock.wire.messages.describe_log_dirs import (
 async def describe_log_dirs(
     services: Services, request: Request[DescribeLogDirsRequest]
 ) -> DescribeLogDirsResponse:
-    results = await services.log_dirs.describe(request.principal, request.body.topics)
+    try:
+        results = await services.log_dirs.describe(request.principal, request.body.topics)
+    except ApiError as e:
+        return DescribeLogDirsResponse(error_code=e.code)
     return DescribeLogDirsResponse(results=results)

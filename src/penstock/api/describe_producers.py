@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.api.registry import LOGS_AT_ONCE_MAX, Request, handler
+from penstock.auth.principal import Principal
 from penstock.base.errors import ApiError
 from penstock.base.steps import Steps
 from penstock.serving.services import Services
@@ -28,7 +29,9 @@ def describe_producers(
     return response
 
 
-def _describe(services: Services, principal: str, topic: str, index: int) -> PartitionResponse:
+def _describe(
+    services: Services, principal: Principal, topic: str, index: int
+) -> PartitionResponse:
     try:
         producers = services.records.producers(principal, topic, index)
     except ApiError as e:

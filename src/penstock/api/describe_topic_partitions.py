@@ -2,19 +2,23 @@
 
 Topics come sorted by name; no names means all topics. A page ends after
 `response_partition_limit` partitions, at most `max.request.partition.size.limit` of the broker;
-the cursor names where the next one begins. If all topics were asked for, one that was deleted
-meanwhile is left out.
+the cursor names where the next one begins. If all topics were asked for, those that the client may
+not describe are left out, and one that was deleted meanwhile too; by name they are refused, on each
+page.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Awaitable
 
-from penstock.api.metadata import TOPIC_OPERATIONS
 from penstock.api.registry import Request, handler
+from penstock.auth.principal import Principal
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.steps import Steps, at_once
 from penstock.metadata.image import Topic
 from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
+from penstock.net.turn import in_turns
 from penstock.serving.services import Services
 from penstock.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -28,7 +32,7 @@ from penstock.wire.messages.describe_topic_partitions import (
 @handler(DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse)
 def describe_topic_partitions(
     services: Services, request: Request[DescribeTopicPartitionsRequest]
-) -> DescribeTopicPartitionsResponse:
+) -> DescribeTopicPartitionsResponse | Awaitable[DescribeTopicPartitionsResponse]:
     body = request.body
     wanted = {topic.name for topic in body.topics}
     cursor = body.cursor
@@ -46,7 +50,10 @@ def describe_topic_partitions(
     if cursor is not None:
         names = names[bisect_left(names, cursor.topic_name) :]
         start = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
-    return _page(services, request.principal, names, start, _limit(services, body))
+    page = _page(services, request, names, start)
+    if wanted or services.topics.sees_all(request.principal):
+        return at_once(page)
+    return in_turns(page)
 
 
 def _limit(services: Services, body: DescribeTopicPartitionsRequest) -> int:
@@ -55,33 +62,56 @@ def _limit(services: Services, body: DescribeTopicPartitionsRequest) -> int:
 
 
 def _page(
-    services: Services, principal: str, names: list[str], start: int, limit: int
-) -> DescribeTopicPartitionsResponse:
-    response = DescribeTopicPartitionsResponse()
-    topics = services.topics.all(principal)
+    services: Services,
+    request: Request[DescribeTopicPartitionsRequest],
+    names: list[str],
+    start: int,
+) -> Steps[DescribeTopicPartitionsResponse]:
+    response, principal = DescribeTopicPartitionsResponse(), request.principal
+    denied, limit = [], _limit(services, request.body)
     for name in names:
-        if limit == 0:
-            response.next_cursor = Cursor(topic_name=name, partition_index=0)
-            break
-        topic = topics.get(name)
-        if topic is None:
-            missing = _failed(name, _missing(name))
-            missing.topic_authorized_operations = TOPIC_OPERATIONS
-            response.topics.append(missing)
+        yield
+        begin, start = start, 0  # the cursor is in the first topic
+        found = _find(services, request, name)
+        if found is None:
             continue
-        described = _described(services, principal, topic, start, limit)
-        response.topics.append(described)
-        limit -= len(described.partitions)
-        reached = start + len(described.partitions)
-        if reached < len(topic.partitions):
-            response.next_cursor = Cursor(topic_name=name, partition_index=reached)
+        if found is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            denied.append(_failed(name, found))
+        elif limit == 0:
+            response.next_cursor = response.next_cursor or Cursor(
+                topic_name=name, partition_index=0
+            )
+        elif isinstance(found, ErrorCode):
+            missing = _failed(name, found)
+            missing.topic_authorized_operations = services.topics.operations(principal, name)
+            response.topics.append(missing)
+        else:
+            described = _described(services, principal, found, begin, limit)
+            response.topics.append(described)
+            limit -= len(described.partitions)
+            reached = begin + len(described.partitions)
+            if reached < len(found.partitions):
+                response.next_cursor = Cursor(topic_name=name, partition_index=reached)
+        if response.next_cursor is not None and not request.body.topics:
             break
-        start = 0
+    response.topics += denied
     return response
 
 
+def _find(
+    services: Services, request: Request[DescribeTopicPartitionsRequest], name: str
+) -> Topic | ErrorCode | None:
+    """The topic, or what is said in its place; None if nothing is."""
+    if not request.body.topics:
+        return services.topics.get(request.principal, name)
+    try:
+        return services.topics.find(request.principal, name)
+    except ApiError as e:
+        return _missing(name) if e.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else e.code
+
+
 def _described(
-    services: Services, principal: str, topic: Topic, start: int, limit: int
+    services: Services, principal: Principal, topic: Topic, start: int, limit: int
 ) -> DescribeTopicPartitionsResponseTopic:
     page = enumerate(topic.partitions[start : start + limit], start)
     return DescribeTopicPartitionsResponseTopic(
@@ -102,7 +132,7 @@ def _described(
             )
             for index, p in page
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=services.topics.operations(principal, topic.name),
     )
 
 

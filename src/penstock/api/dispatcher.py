@@ -1,9 +1,9 @@
 """From a frame to its handler, and from the response to the answering frame.
 
-Every request passes here and nowhere else: this is where its principal, its authorisation
-and its quota belong. Unknown APIs and versions close the connection, as in Kafka; only
-ApiVersions answers an unknown version of itself, so that a newer client can step down. A
-handler that fails unexpectedly costs its connection and a line in the log, never the node.
+Every request passes here and nowhere else: this is where it gets its principal, and where its quota
+belongs; its rights are asked for by the services. Unknown APIs and versions close the connection,
+as in Kafka; only ApiVersions answers an unknown version of itself, so that a newer client can step
+down. A handler that fails unexpectedly costs its connection and a line in the log, never the node.
 
 A request or an answer with very many elements is decoded, handled and encoded in turns, so that
 nobody else waits for it: what is large by its bytes (`DECODED_AT_ONCE_BYTES_MAX`) or by its
@@ -37,7 +37,8 @@ from penstock.api.registry import (
     Request,
 )
 from penstock.base.steps import at_once
-from penstock.net.connection import Connection, Exchange
+from penstock.net.connection import Connection
+from penstock.net.exchange import Exchange
 from penstock.net.turn import Turn, in_turns
 from penstock.wire.apis import ApiKey
 from penstock.wire.errors import WireError
@@ -135,9 +136,9 @@ class Dispatcher:
             exchange.api_key,
             exchange.version,
             client_id(frame),
-            exchange.connection.peer_host,
             exchange.connection.listener,
             exchange.connection,
+            exchange.connection.principal,
         )
         response = api.handle(self._services, request)
         in_steps = inspect.isgenerator(response)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.api.quorum import handled
 from penstock.api.registry import Request, handler
 from penstock.serving.services import Services
 from penstock.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -11,5 +12,4 @@ from penstock.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQu
 async def end_quorum_epoch(
     services: Services, request: Request[EndQuorumEpochRequest]
 ) -> EndQuorumEpochResponse:
-    response: EndQuorumEpochResponse = await services.quorum.handle(request.principal, request.body)
-    return response
+    return await handled(services, request, lambda code: EndQuorumEpochResponse(error_code=code))

@@ -3,12 +3,14 @@
 Only requests that are decided by the controller are taken; the answer inside has the header of the
 client's own request. Where this node is not the active controller, or stops being it before the
 records are committed, the envelope itself is answered with NOT_CONTROLLER and the broker tries
-another node.
+another node. Whoever sends an envelope must have the right to speak for a node: only then the
+principal in it is believed. Without one it is the node's own request.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
 
 from penstock.api.frames import (
     LENGTH_BYTES,
@@ -17,8 +19,9 @@ from penstock.api.frames import (
     encode_wide_response,
     read_header,
 )
-from penstock.api.registry import ANONYMOUS, Request, handler
-from penstock.base.errors import ErrorCode
+from penstock.api.registry import Request, handler
+from penstock.auth.principal import Principal
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.net.turn import in_turns
 from penstock.serving.services import Services
 from penstock.wire.errors import WireError
@@ -30,23 +33,27 @@ from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 async def envelope(services: Services, request: Request[EnvelopeRequest]) -> EnvelopeResponse:
     frame = memoryview(request.body.request_data)
     try:
+        services.quorum.require_node(request.principal)
+    except ApiError as e:
+        return EnvelopeResponse(error_code=e.code)
+    try:
         api, version, correlation_id, position = read_header(frame)
     except BadHeader:
         return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     if not api.on_controller:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
-        principal = _principal(request.body.request_principal)
+        host = _host(request.body.client_host_address)
+        principal = _principal(request.body.request_principal, host)
         body, _ = await in_turns(api.request.decode_in_steps(frame, position, version))
         inner = Request(
             body,
             api.key,
             version,
             client_id(frame),
-            _host(request.body.client_host_address),
             request.listener,
             request.connection,
-            principal or ANONYMOUS,
+            principal or request.principal,
             forwarded=True,
         )
     except WireError:
@@ -61,12 +68,31 @@ async def envelope(services: Services, request: Request[EnvelopeRequest]) -> Env
     return EnvelopeResponse(response_data=answer[LENGTH_BYTES:])
 
 
-def _principal(data: bytes | None) -> str | None:
+def _principal(data: bytes | None, host: str) -> Principal | None:
     """The principal in `data`, None where there is none; `WireError` where it is not readable."""
     if data is None:
         return None
-    found = DefaultPrincipalData.decode(data[2:], int.from_bytes(data[:2], "big"))
-    return f"{found.type}:{found.name}"
+    found, end = DefaultPrincipalData.decode_from(data, 2, int.from_bytes(data[:2], "big"))
+    return Principal(
+        found.type,
+        found.name,
+        host,
+        token_authenticated=found.token_authenticated,
+        roles=_roles(bytes(data[end:])),
+    )
+
+
+def _roles(data: bytes) -> frozenset[str]:
+    """What a node of ours adds: the roles that the principal's credential grants."""
+    if not data:
+        return frozenset()
+    try:
+        roles = json.loads(data)
+    except ValueError as e:
+        raise WireError("DefaultPrincipalData", 0, "its roles cannot be read") from e
+    if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
+        raise WireError("DefaultPrincipalData", 0, "its roles are no list of names")
+    return frozenset(roles)
 
 
 def _host(data: bytes) -> str:

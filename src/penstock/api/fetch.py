@@ -12,12 +12,12 @@ from functools import partial
 from typing import Final
 
 from penstock.api.quorum import fetch_metadata, is_of_metadata
-from penstock.api.registry import ANONYMOUS, DECODED_AT_ONCE_BYTES_MAX, raw_handler
+from penstock.api.registry import DECODED_AT_ONCE_BYTES_MAX, raw_handler
 from penstock.base.errors import ApiError
 from penstock.base.ids import TopicKey
 from penstock.base.results import LeaderEndpoint
 from penstock.base.steps import Steps
-from penstock.net.connection import Exchange
+from penstock.net.exchange import Exchange
 from penstock.net.turn import begin
 from penstock.serving.read_in_flight import ReadRequest, ReadResult
 from penstock.serving.read_plan import READ_COMMITTED, ReadParams
@@ -171,7 +171,8 @@ def _refuse(services: Services, exchange: Exchange, error: ApiError) -> None:
 
 def _read(services: Services, exchange: Exchange, context: ReadContext, params: ReadParams) -> None:
     waiting = services.read(
-        ReadRequest(ANONYMOUS, context, params), partial(_answer, services, exchange)
+        ReadRequest(exchange.connection.principal, context, params),
+        partial(_answer, services, exchange),
     )
     if waiting is not None:
         exchange.on_abandoned = waiting.cancel
@@ -229,8 +230,8 @@ def _failed(exchange: Exchange) -> None:
 
 
 def _endpoints(services: Services, exchange: Exchange, result: ReadResult) -> list[LeaderEndpoint]:
-    listener = exchange.connection.listener
-    return services.cluster.endpoints(ANONYMOUS, result.leaders, listener)
+    connection = exchange.connection
+    return services.cluster.endpoints(connection.principal, result.leaders, connection.listener)
 
 
 def _params(request: FetchRequest, version: int) -> ReadParams:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
 from penstock.serving.services import Services
 from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
@@ -11,7 +12,10 @@ from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSna
 async def fetch_snapshot(
     services: Services, request: Request[FetchSnapshotRequest]
 ) -> FetchSnapshotResponse:
-    response: FetchSnapshotResponse = await services.quorum.fetch_snapshot(
-        request.principal, request.body
-    )
+    try:
+        response: FetchSnapshotResponse = await services.quorum.fetch_snapshot(
+            request.principal, request.body
+        )
+    except ApiError as e:
+        return FetchSnapshotResponse(error_code=e.code)
     return response

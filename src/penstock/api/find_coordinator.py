@@ -74,6 +74,7 @@ async def _coordinator_of(
     if key_type == TRANSACTION:
         return await services.transactions.coordinator_of(request.principal, key)
     if key_type == SHARE:
+        services.quorum.require_node(request.principal)
         raise ApiError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not available on this cluster"
         )

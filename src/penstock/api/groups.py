@@ -10,9 +10,6 @@ from penstock.api.shards import R, submit, submit_everywhere
 from penstock.serving.services import Services
 from penstock.wire.schema import Message
 
-GROUP_OPERATIONS = sum(1 << op for op in (3, 6, 8, 10, 11))
-"""The operations on a group, by code: without authorisation all are allowed."""
-
 
 def to_shard(
     services: Services, request: Request[Any], group_id: str, body: Message, response: type[R]

@@ -25,6 +25,10 @@ async def init_producer_id(
     services: Services, request: Request[InitProducerIdRequest]
 ) -> InitProducerIdResponse:
     body = request.body
+    try:
+        services.transactions.check_producer(request.principal, body)
+    except ApiError as e:
+        return InitProducerIdResponse(error_code=e.code, producer_epoch=-1)
     if (body.producer_id < 0) != (body.producer_epoch < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if body.transactional_id is not None:

@@ -8,7 +8,7 @@ with nothing, unknown types with UNSUPPORTED_VERSION as Kafka does.
 from __future__ import annotations
 
 from penstock.api.registry import Request, handler
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.metadata.image import ResourceType
 from penstock.serving.services import Services
 from penstock.wire.messages.list_config_resources import (
@@ -25,12 +25,15 @@ _KNOWN = frozenset(ResourceType)
 def list_config_resources(
     services: Services, request: Request[ListConfigResourcesRequest]
 ) -> ListConfigResourcesResponse:
+    try:
+        names = services.settings.resources(request.principal)
+    except ApiError as e:
+        return ListConfigResourcesResponse(error_code=e.code)
     if request.version < TYPES_FROM:
         return ListConfigResourcesResponse()
     types = set(request.body.resource_types) or _KNOWN
     if not types <= _KNOWN:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    names = services.settings.resources(request.principal)
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)

@@ -3,9 +3,8 @@ allowed.
 
 A missing topic is created when `auto.create.topics.enable` is on and the client allows it. Unlike
 Kafka, which first answers UNKNOWN_TOPIC_OR_PARTITION, the answer waits for it, so clients need not
-ask again. Topics can be asked for by id from
-version 10 on (12 for clients). Authorised operations are all of a resource's, as there are
-no ACLs yet.
+ask again. Topics can be asked for by id from version 10 on (12 for clients). Topics that a client
+may not describe are left out where all are asked for, and refused by name or by id.
 
 Topics are kept as they were encoded, until they change. When many partitions are asked for, what is
 missing is encoded some at a time, with turns for others in between, and those who ask are answered
@@ -20,11 +19,12 @@ from typing import Final, cast
 
 from penstock.api.registry import Request, handler
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.base.ids import ZERO_UUID
+from penstock.base.ids import ZERO_UUID, Uuid
 from penstock.base.steps import Steps
 from penstock.metadata.image import Partition, Topic
 from penstock.metadata.names import INTERNAL_TOPICS, check_topic_name
 from penstock.net.turn import Turn, in_turns
+from penstock.serving.rights import NOT_ASKED_FOR
 from penstock.serving.services import Services
 from penstock.serving.topic_pieces import Form
 from penstock.wire.messages.metadata import (
@@ -40,9 +40,6 @@ from penstock.wire.pieces import Piece, piece_bytes
 NULL_TOPICS_FROM = 1
 PARTITIONS_AT_ONCE_MAX = 500
 """To encode so many takes about three milliseconds."""
-# Bits of the operations that exist on a resource (KIP-430).
-CLUSTER_OPERATIONS = sum(1 << op for op in (5, 7, 8, 9, 10, 11, 12))
-TOPIC_OPERATIONS = sum(1 << op for op in (3, 4, 5, 6, 7, 8, 10, 11))
 
 _NONE_REFUSED: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -85,9 +82,11 @@ def _answer(
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     body = request.body
     if body.topics is None or (not body.topics and request.version < NULL_TOPICS_FROM):
-        if services.topics.partition_count(request.principal) > PARTITIONS_AT_ONCE_MAX:
+        if services.topics.partition_count(request.principal) <= PARTITIONS_AT_ONCE_MAX:
+            return _answer_with_all(services, request)
+        if services.topics.sees_all(request.principal):
             return _answer_with_many(services, request)
-        return _answer_with_all(services, request)
+        return _answer_with_visible(services, request)
     if _is_wide(services, request, body.topics):
         return _answer_with_named(services, request)
     missing = _to_create(services, request, body.topics)
@@ -97,7 +96,7 @@ def _answer(
 
 
 def _answer_with_all(services: Services, request: Request[MetadataRequest]) -> MetadataResponse:
-    topics = [_topic(services, t, request) for t in services.topics.all(request.principal).values()]
+    topics = [_topic(services, t, request) for t in services.topics.listed(request.principal)]
     return _response(services, request, topics)
 
 
@@ -106,26 +105,54 @@ async def _answer_with_many(
 ) -> MetadataResponse:
     """Encode what is missing in turns; the answer itself is of one moment."""
     async with services.topics.pieces.turn:
-        known, turn = services.topics.pieces.all_topics(_form(request)), Turn()
+        # Who sees all topics may do the same with each.
+        form = _form(services, request, "")
+        known, turn = services.topics.pieces.all_topics(form), Turn()
         while not known.is_known:
-            topics = services.topics.all(request.principal)
-            missing = [name for name, topic in topics.items() if topic.id not in known]
+            topics = services.topics.listed(request.principal)
+            missing = [topic.name for topic in topics if topic.id not in known]
             if not missing:
                 break
             for name in missing:
-                topic = services.topics.all(request.principal).get(name)
-                if topic is None:
-                    continue
-                piece = await _topic_in_turns(services, topic, request)
-                if piece is None:
-                    topic = services.topics.all(request.principal).get(name)
-                    if topic is None:
-                        continue
-                    piece = _topic(services, topic, request)
-                known.put(topic.id, piece)
+                made = await _listed(services, name, request)
+                if made is not None:
+                    known.put(*made)
                 if turn.is_over:
                     await turn.next()
         return _response(services, request, known.joined(_Joined))
+
+
+async def _answer_with_visible(
+    services: Services, request: Request[MetadataRequest]
+) -> MetadataResponse:
+    """The same for a client that may not know of all: the topics are looked through in turns."""
+    async with services.topics.pieces.turn:
+        topics, turn = [], Turn()
+        for name in services.topics.names(request.principal):
+            made = await _listed(services, name, request)
+            if made is not None:
+                topics.append(made[1])
+            if turn.is_over:
+                await turn.next()
+        return _response(services, request, topics)
+
+
+async def _listed(
+    services: Services, name: str, request: Request[MetadataRequest]
+) -> tuple[Uuid, MetadataResponseTopic] | None:
+    """The topic's id and its piece; None if there is none, or the client may not know of it. Who
+    calls holds `pieces.turn`.
+    """
+    topic = services.topics.get(request.principal, name)
+    if topic is None:
+        return None
+    piece = await _topic_in_turns(services, topic, request)
+    if piece is None:
+        topic = services.topics.get(request.principal, name)
+        if topic is None:
+            return None
+        piece = _topic(services, topic, request)
+    return topic.id, piece
 
 
 def _is_wide(
@@ -136,10 +163,12 @@ def _is_wide(
         return True
     if services.topics.partition_count(request.principal) <= PARTITIONS_AT_ONCE_MAX:
         return False
-    pieces, form, left = services.topics.pieces, _form(request), PARTITIONS_AT_ONCE_MAX
+    pieces, left = services.topics.pieces, PARTITIONS_AT_ONCE_MAX
     for topic in wanted:
         found = _find(services, topic, request, _NONE_REFUSED)
-        if isinstance(found, Topic) and pieces.get(found.id, form) is None:
+        if not isinstance(found, Topic):
+            continue
+        if pieces.get(found.id, _form(services, request, found.name)) is None:
             left -= len(found.partitions)
     return left < 0
 
@@ -170,8 +199,8 @@ def _to_create(
 ) -> list[str]:
     if not (services.topics.auto_create and request.body.allow_auto_topic_creation):
         return []
-    known = services.topics.all(request.principal)
-    return [t.name for t in wanted if t.name is not None and t.name not in known]
+    names = (topic.name for topic in wanted if topic.name is not None)
+    return services.topics.missing(request.principal, names)
 
 
 async def _create_then_answer(
@@ -201,9 +230,6 @@ def _find(
     """The topic, or the answer that says why there is none; `refused` are those that could not be
     created.
     """
-    code = refused.get(wanted.name or "")
-    if code is not None and wanted.name not in services.topics.all(request.principal):
-        return MetadataResponseTopic(error_code=code, name=wanted.name)
     by_id = wanted.topic_id != ZERO_UUID
     try:
         if wanted.name is None and not by_id:
@@ -212,9 +238,11 @@ def _find(
             request.principal, wanted.topic_id if by_id else wanted.name or ""
         )
     except ApiError as e:
-        code = e.code
-        if not by_id and not _legal(wanted.name or ""):
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        code = int(e.code)
+        if not by_id and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            name = wanted.name or ""
+            legal = code if _legal(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            code = refused.get(name, legal)
         return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=wanted.topic_id)
 
 
@@ -230,14 +258,14 @@ def _topic(
     services: Services, topic: Topic, request: Request[MetadataRequest]
 ) -> MetadataResponseTopic:
     """The topic as an answer tells it, encoded."""
-    form = _form(request)
+    form = _form(services, request, topic.name)
     piece: MetadataResponseTopic | None = services.topics.pieces.get(topic.id, form)
     if piece is None:
         partitions = [
             _partition(services, index, partition, request)
             for index, partition in enumerate(topic.partitions)
         ]
-        told = _told(topic, request, partitions)
+        told = _told(topic, form, partitions)
         piece = MetadataResponse.piece(told, request.version)
         services.topics.pieces.put(topic.id, form, piece, piece_bytes(piece))
     return piece
@@ -249,11 +277,11 @@ async def _topic_in_turns(
     """The same, if it has many partitions with turns for others; None if it has changed meanwhile.
     Who calls holds `pieces.turn`, and does it at once then: it may change again.
     """
-    pieces, form = services.topics.pieces, _form(request)
+    pieces, form = services.topics.pieces, _form(services, request, topic.name)
     if len(topic.partitions) <= PARTITIONS_AT_ONCE_MAX or pieces.get(topic.id, form) is not None:
         return _topic(services, topic, request)
     pieces.begin(topic.id)
-    piece = await in_turns(_piece_steps(services, topic, request))
+    piece = await in_turns(_piece_steps(services, topic, request, form))
     if not pieces.end(topic.id):
         return None
     if pieces.get(topic.id, form) is None:
@@ -262,31 +290,31 @@ async def _topic_in_turns(
 
 
 def _piece_steps(
-    services: Services, topic: Topic, request: Request[MetadataRequest]
+    services: Services, topic: Topic, request: Request[MetadataRequest], form: Form
 ) -> Steps[MetadataResponseTopic]:
-    told = _told(topic, request, [])
+    told = _told(topic, form, [])
     for index, partition in enumerate(list(topic.partitions)):
         told.partitions.append(_partition(services, index, partition, request))
         yield
     return (yield from MetadataResponse.piece_in_steps(told, request.version))
 
 
-def _form(request: Request[MetadataRequest]) -> Form:
-    return request.version, request.body.include_topic_authorized_operations
+def _form(services: Services, request: Request[MetadataRequest], name: str) -> Form:
+    if not request.body.include_topic_authorized_operations:
+        return request.version, NOT_ASKED_FOR
+    return request.version, services.topics.operations(request.principal, name)
 
 
 def _told(
-    topic: Topic, request: Request[MetadataRequest], partitions: list[MetadataResponsePartition]
+    topic: Topic, form: Form, partitions: list[MetadataResponsePartition]
 ) -> MetadataResponseTopic:
-    told = MetadataResponseTopic(
+    return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
+        topic_authorized_operations=form[1],
     )
-    if request.body.include_topic_authorized_operations:
-        told.topic_authorized_operations = TOPIC_OPERATIONS
-    return told
 
 
 def _partition(
@@ -316,5 +344,5 @@ def _response(
         topics=topics,
     )
     if request.body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = services.cluster.operations(request.principal)
     return response

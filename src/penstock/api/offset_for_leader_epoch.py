@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.api.registry import LOGS_AT_ONCE_MAX, Request, handler
+from penstock.auth.principal import Principal
 from penstock.base.errors import ApiError
 from penstock.base.steps import Steps
 from penstock.serving.services import Services
@@ -32,7 +33,7 @@ def offset_for_leader_epoch(
 
 
 def _end_of_epoch(
-    services: Services, principal: str, topic: str, wanted: OffsetForLeaderPartition
+    services: Services, principal: Principal, topic: str, wanted: OffsetForLeaderPartition
 ) -> EpochEndOffset:
     try:
         epoch, end_offset = services.records.end_of_epoch(

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from penstock.api.registry import ANONYMOUS, raw_handler
-from penstock.net.connection import Exchange
+from penstock.api.registry import raw_handler
+from penstock.net.exchange import Exchange
 from penstock.serving.append import AppendRequest, AppendResult, SupportedOperation
 from penstock.serving.services import Services
 from penstock.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -39,10 +39,11 @@ _OPERATIONS: Final = (
 @raw_handler(ProduceRequest, ProduceResponse)
 def produce(services: Services, exchange: Exchange, frame: memoryview, position: int) -> None:
     version = exchange.version
+    connection = exchange.connection
     transactional_id, acks, timeout_ms, topics = decode_produce_request(frame, position, version)
     request = AppendRequest(
-        ANONYMOUS,
-        exchange.connection,
+        connection.principal,
+        connection,
         acks,
         timeout_ms,
         topics,
@@ -78,7 +79,8 @@ def _answer(services: Services, exchange: Exchange, acks: int, result: AppendRes
 def _with_leaders(
     services: Services, exchange: Exchange, result: AppendResult, leaders: set[int]
 ) -> bytes:
-    endpoints = services.cluster.endpoints(ANONYMOUS, leaders, exchange.connection.listener)
+    connection = exchange.connection
+    endpoints = services.cluster.endpoints(connection.principal, leaders, connection.listener)
     return encode_produce_response(
         exchange.correlation_id, exchange.version, result.topics, endpoints
     )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any, TypeVar, cast
 
 from penstock.api.frames import encode_response
-from penstock.api.registry import ANONYMOUS
+from penstock.api.registry import Request
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
-from penstock.net.connection import Exchange
+from penstock.net.exchange import Exchange
 from penstock.serving.services import Services
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
+from penstock.wire.schema import Message
+
+R = TypeVar("R", bound=Message)
 
 
 def is_of_metadata(request: FetchRequest) -> bool:
@@ -20,8 +26,24 @@ def is_of_metadata(request: FetchRequest) -> bool:
     )
 
 
+async def handled(
+    services: Services, request: Request[Any], refusal: Callable[[ErrorCode], R]
+) -> R:
+    """The quorum's answer to another node."""
+    try:
+        return cast("R", await services.quorum.handle(request.principal, request.body))
+    except ApiError as e:
+        return refusal(e.code)
+
+
 def fetch_metadata(services: Services, exchange: Exchange, request: FetchRequest) -> None:
-    waiting = services.quorum.fetch(ANONYMOUS, request, partial(_answer, exchange))
+    try:
+        waiting = services.quorum.fetch(
+            exchange.connection.principal, request, partial(_answer, exchange)
+        )
+    except ApiError as e:
+        _answer(exchange, FetchResponse(error_code=e.code))
+        return
     if not exchange.done:
         exchange.park()
         exchange.on_abandoned = waiting.cancel

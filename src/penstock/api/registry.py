@@ -16,15 +16,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from penstock.auth.principal import Principal
 from penstock.base.errors import invariant
 from penstock.base.steps import Steps
-from penstock.net.connection import Connection, Exchange
+from penstock.net.connection import Connection
+from penstock.net.exchange import Exchange
 from penstock.serving.services import Services
 from penstock.wire import apis as wire_apis
 from penstock.wire.apis import ApiKey
 from penstock.wire.schema import Message
 
-ANONYMOUS = "User:ANONYMOUS"
 DECODED_AT_ONCE_BYTES_MAX: Final = 32 * 1024
 """If its elements have ten bytes each, decoding them takes two milliseconds."""
 ELEMENTS_AT_ONCE_MAX = 500
@@ -44,11 +45,10 @@ class Request(Generic[Q]):
     api_key: int
     version: int
     client_id: str | None
-    client_host: str
     listener: str
     connection: Connection
     """The one it came by: the client's, or that of the broker that passed it on."""
-    principal: str = ANONYMOUS
+    principal: Principal
     forwarded: bool = False
     """It came in an envelope: this node was taken for the active controller."""
 

@@ -66,4 +66,4 @@ async def given(answer: R | Awaitable[R]) -> R:
 
 def client_host(request: Request[Any]) -> str:
     # As Kafka writes addresses; tools show it so.
-    return f"/{request.client_host}"
+    return f"/{request.principal.host}"

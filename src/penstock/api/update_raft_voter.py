@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.api.quorum import handled
 from penstock.api.registry import Request, handler
 from penstock.serving.services import Services
 from penstock.wire.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
@@ -11,7 +12,4 @@ from penstock.wire.messages.update_raft_voter import UpdateRaftVoterRequest, Upd
 async def update_raft_voter(
     services: Services, request: Request[UpdateRaftVoterRequest]
 ) -> UpdateRaftVoterResponse:
-    response: UpdateRaftVoterResponse = await services.quorum.handle(
-        request.principal, request.body
-    )
-    return response
+    return await handled(services, request, lambda code: UpdateRaftVoterResponse(error_code=code))

@@ -6,7 +6,9 @@ there is none.
 
 from __future__ import annotations
 
+from penstock.api.quorum import handled
 from penstock.api.registry import Request, handler
+from penstock.base.errors import ApiError
 from penstock.base.ids import METADATA_TOPIC
 from penstock.serving.services import Services
 from penstock.wire.messages.vote import (
@@ -23,10 +25,13 @@ SOME_CLUSTER = 1
 
 @handler(VoteRequest, VoteResponse)
 async def vote(services: Services, request: Request[VoteRequest]) -> VoteResponse:
+    try:
+        services.quorum.require_node(request.principal)
+    except ApiError as e:
+        return VoteResponse(error_code=e.code)
     if not services.quorum.has_started:
         epoch = NO_CLUSTER if services.quorum.is_new else SOME_CLUSTER
         part = ResponsePartitionData(leader_id=-1, leader_epoch=epoch)
         topic = ResponseTopicData(topic_name=METADATA_TOPIC, partitions=[part])
         return VoteResponse(topics=[topic])
-    response: VoteResponse = await services.quorum.handle(request.principal, request.body)
-    return response
+    return await handled(services, request, lambda code: VoteResponse(error_code=code))

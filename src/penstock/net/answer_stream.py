@@ -1,7 +1,8 @@
 """Answers that carry regions of files: from the page cache to the socket, past the transport.
 
 The transport owns the socket. While its write buffer is empty, regions are sent to the socket
-directly (`sendfile`). When the socket is full, the transport is given the next piece as bytes; it
+directly (`sendfile`), unless the connection is encrypted: then the transport is given all of it in
+pieces. When the socket is full, the transport is given the next piece as bytes; it
 waits for the peer and calls `resume_writing` when that piece is sent. So a slow peer costs the
 memory of one piece, not of an answer.
 
@@ -46,7 +47,15 @@ class Streaming(Protocol):
 class AnswerStream:
     """Sends answers to one peer."""
 
-    __slots__ = ("_connection", "_loop", "_socket", "_transport", "_waited")
+    __slots__ = (
+        "_connection",
+        "_least_bytes",
+        "_loop",
+        "_sending",
+        "_socket",
+        "_transport",
+        "_waited",
+    )
 
     def __init__(
         self,
@@ -54,14 +63,19 @@ class AnswerStream:
         transport: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        assert transport.get_extra_info("sslcontext") is None, "what is sent directly is not secret"
         self._connection = connection
         self._transport = transport
         self._loop = loop
         self._waited = False
+        self._sending = False
+        encrypted = transport.get_extra_info("sslcontext") is not None
+        self._least_bytes = 1 if encrypted else 0
+        """A limit at which a transport pauses with any byte in its buffer. One that encrypts pauses
+        when the limit is reached, the others beyond it: at 0 it would pause while it is empty.
+        """
         theirs = transport.get_extra_info("socket")
         self._socket: socket.socket | None = None
-        if theirs is not None:
+        if theirs is not None and not encrypted:
             # The same descriptor, for calls that transports do not have; given up by `close`.
             self._socket = socket.socket(
                 theirs.family, theirs.type, theirs.proto, fileno=theirs.fileno()
@@ -78,6 +92,15 @@ class AnswerStream:
 
         OSError when a file or the peer refuses: nothing more can be sent to it then.
         """
+        if self._sending:
+            return False  # a transport that encrypts calls `resume_writing` while limits are set
+        self._sending = True
+        try:
+            return self._send_all(parts)
+        finally:
+            self._sending = False
+
+    def _send_all(self, parts: deque[Part]) -> bool:
         transport, sent = self._transport, 0
         while parts:
             if transport.is_closing():
@@ -118,7 +141,7 @@ class AnswerStream:
         empty.
         """
         self._waited = True
-        self._transport.set_write_buffer_limits(high=0)
+        self._transport.set_write_buffer_limits(high=self._least_bytes)
 
 
 def has_region(parts: Sequence[Part]) -> bool:

@@ -8,8 +8,12 @@ Invariants:
   Produces of the connection wait for their acknowledgement; their appends have been made in order
   already.
 * An answer is written only when every earlier request of the connection has been answered.
+* What has arrived whole is served, also if the peer has hung up since. It is dropped when the
+  connection is lost, as by an answer that cannot be delivered any more.
 * A peer that does not read its answers is not read from: while the transport's write buffer is
   above its high mark no further request starts.
+* None starts while the connection is muted, and nothing is read; answers go out all the same. So a
+  client that is over a quota has its answer, with the time that it has to wait, at once.
 * After `LARGE_FRAMES_PER_TURN` other connections have their turn: a loop goes on reading for as
   long as a peer keeps up, 32 times in uvloop.
 * They also have it when the requests of one peer have taken `TURN_NS_MAX`: a loop reads up to
@@ -30,22 +34,20 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
+from penstock.auth.principal import NOBODY, Principal
 from penstock.net.answer_stream import (
     WRITE_BUFFER_HIGH_BYTES,
     AnswerStream,
-    Part,
     has_region,
 )
+from penstock.net.exchange import Exchange
 from penstock.net.large_frames import LARGE_FRAME_BYTES, LargeFrames
 from penstock.net.turn import TURN_NS_MAX
-from penstock.observe.requests import RequestTimes
 
 if TYPE_CHECKING:
-    from penstock.net.server import Server
-
-Answer: TypeAlias = bytes | list[Part]
+    from penstock.net.server import Handler, Server
 
 WAITING_REQUESTS_MAX: Final = 64
 UNANSWERED_PRODUCES_MAX = 64
@@ -57,62 +59,13 @@ log = logging.getLogger("penstock.net")
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_SIZE: Final = 4
-_REQUEST_MIN_BYTES: Final = 8  # api key, version, correlation id
+REQUEST_BYTES_MIN: Final = 8
+"""API key, version, correlation id."""
 _PRODUCE_KEY: Final = memoryview(b"\x00\x00")
 
-
-class Exchange(RequestTimes):
-    """A request that has started, and the place of its answer in the connection's order."""
-
-    __slots__ = (
-        "answer",
-        "connection",
-        "correlation_id",
-        "done",
-        "on_abandoned",
-        "on_followed",
-        "version",
-    )
-
-    def __init__(
-        self,
-        connection: Connection,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        received_ns: int,
-    ) -> None:
-        # The base's own constructor is a call that every request would pay for.
-        self.api_key = api_key
-        self.received_ns = received_ns
-        self.started_ns = monotonic_ns()
-        self.local_done_ns = self.ready_ns = self.sent_ns = 0
-        self.connection = connection
-        self.version = version
-        self.correlation_id = correlation_id
-        self.on_abandoned: Callable[[], None] | None = None
-        """Called when the connection ends before the answer is there."""
-        self.on_followed: Callable[[], None] | None = None
-        """Called when the peer sends another request behind this one: it need not wait on."""
-        self.answer: Answer | deque[Part] | None = None
-        """Once regions of it are on their way: what is left."""
-        self.done = False
-        connection.pending.append(self)
-
-    def park(self) -> None:
-        """The local work is done; the answer waits for something else."""
-        self.local_done_ns = monotonic_ns()
-
-    def finish(self, answer: Answer | None) -> None:
-        """Hand over the framed answer; None for a request that gets none (acks=0)."""
-        if self.done:
-            return
-        self.answer = answer
-        self.done = True
-        self.on_abandoned = self.on_followed = None  # no request may lie in a cycle
-        connection = self.connection
-        if connection.pending and connection.pending[0] is self:
-            connection.drain()
+# Why no request starts: bits, so that the way of a request asks once.
+_UNREAD: Final = 1  # the peer does not read its answers
+_MUTED: Final = 2
 
 
 class Connection:
@@ -122,14 +75,19 @@ class Connection:
 
     __slots__ = (
         "_chunks",
+        "_entered",
+        "_frame_bytes_max",
+        "_frame_bytes_min",
         "_have",
         "_held_bytes",
-        "_held_up",
         "_memory_full",
+        "_mute_timer",
+        "_muted_until_s",
         "_need",
         "_pumping",
         "_read_paused",
         "_server",
+        "_stops",
         "_stream",
         "_taken",
         "_transport",
@@ -139,16 +97,29 @@ class Connection:
         "_uncut_ns",
         "_waiting",
         "_waiting_bytes",
-        "_write_paused",
         "active_ns",
         "closing",
+        "handler",
+        "login",
         "on_lost",
         "peer_host",
         "pending",
+        "principal",
     )
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, entered_from: str = "") -> None:
+        """`entered_from`: the address of a peer that the server has let in already, before its
+        connection was encrypted.
+        """
         self._server = server
+        self._entered = entered_from != ""
+        self.principal: Principal = NOBODY
+        """Who the peer is; nobody until that is known."""
+        self.handler: Handler = server.handler
+        self.login: object = None
+        """The state of a login by SASL, for the handler."""
+        self._frame_bytes_min = server.frame_bytes_min
+        self._frame_bytes_max = server.frame_bytes_max
         self._transport: asyncio.Transport | None = None
         self._chunks: list[bytes] = []  # the beginning of a frame that is still arriving
         self._have = 0  # bytes in _chunks
@@ -157,7 +128,6 @@ class Connection:
         self._waiting: deque[tuple[memoryview, int]] = deque()
         self._waiting_bytes = 0
         self.pending: deque[Exchange] = deque()
-        self._held_up = False  # nothing is started yet, since connections come too quickly
         self._held_bytes = 0  # of the request that holds back all that came behind it
         self._pumping = False
         self._memory_full = False
@@ -166,11 +136,14 @@ class Connection:
         self._turn_asked = False  # the loop will call `_take_turn`
         self._uncut = b""  # frames that arrived at `_uncut_ns` and are not cut yet
         self._uncut_ns = 0
-        self._write_paused = False
+        self._stops = 0  # why no request starts: _UNREAD, _MUTED
+        self._muted_until_s = 0.0  # in the loop's time
+        self._mute_timer: asyncio.TimerHandle | None = None
         self._stream: AnswerStream | None = None  # made for the first answer with a region
         self.closing = False
         self.active_ns = 0
-        self.peer_host = ""
+        """When there was traffic; 0 until the connection is made."""
+        self.peer_host = entered_from
         self.on_lost: Callable[[], None] | None = None
         """Called when the connection has ended."""
 
@@ -179,13 +152,19 @@ class Connection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self.peer_host = peer[0] if peer else ""
+        if not self._entered:
+            peer = transport.get_extra_info("peername")
+            self.peer_host = peer[0] if peer else ""
         self.active_ns = monotonic_ns()
-        if not self._server.admit(self):
+        if not self._server.admit(self, self._entered):
             self.closing = True
             transport.abort()
             return
+        principal = self._server.principal_of(self, transport)
+        if principal is None:
+            self.abort()
+            return
+        self.principal = principal
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -194,6 +173,7 @@ class Connection:
         self._drop_arriving()
         self._drop_waiting()
         self._take_uncut()
+        self._end_mute()
         if self._memory_full:
             self._memory_full = False
             self._server.memory.forget(self._memory_free)
@@ -213,7 +193,7 @@ class Connection:
         if self.closing:
             return
         self.active_ns = received_ns = monotonic_ns()
-        if self._uncut or self._held_up:
+        if self._uncut:
             # A transport may deliver a little after it was paused.
             self._keep_uncut(self._take_uncut() + data, self._uncut_ns)
             return
@@ -227,14 +207,23 @@ class Connection:
             self._drop_arriving()
         self._cut_frames(data, received_ns, received_ns)
 
-    def eof_received(self) -> None:
-        """The peer sends no more: the transport closes."""
+    def eof_received(self) -> bool:
+        """The peer sends no more; whether the transport stays open until `drain` closes it.
+
+        Requests that wait behind another are served first, as in Kafka, for a peer may hang up
+        without waiting for answers. If none waits, the running one is abandoned. An encrypted
+        connection cannot be half open: it is lost.
+        """
+        if not self._waiting or self._server.tls is not None:
+            return False
+        self.closing = True
+        return True
 
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self._stops |= _UNREAD
 
     def resume_writing(self) -> None:
-        self._write_paused = False
+        self._stops &= ~_UNREAD
         self.touch()
         self.drain()
 
@@ -246,16 +235,15 @@ class Connection:
 
     def _cut_frames(self, data: bytes, received_ns: int, turn_ns: int) -> None:
         """Start or keep the requests in `data`; the turn of this connection began at `turn_ns`."""
-        server = self._server
         view = memoryview(data)
         position, end = 0, len(data)
         need = _LENGTH_SIZE
         while end - position >= _LENGTH_SIZE:
             (size,) = _LENGTH.unpack_from(data, position)
-            if not _REQUEST_MIN_BYTES <= size <= server.request_bytes_max:
+            if not self._frame_bytes_min <= size <= self._frame_bytes_max:
                 self.refuse(
-                    f"a frame of {size} bytes; allowed are {_REQUEST_MIN_BYTES} to "
-                    f"{server.request_bytes_max} (socket.request.max.bytes)"
+                    f"a frame of {size} bytes; allowed are {self._frame_bytes_min} to "
+                    f"{self._frame_bytes_max} here ({self._limit_name()})"
                 )
                 return
             need = _LENGTH_SIZE + size
@@ -267,10 +255,10 @@ class Connection:
                 self._keep_uncut(data[position:], received_ns)
                 return
             frame = view[position + _LENGTH_SIZE : position + need]
-            if self.pending or self._waiting or self._write_paused:
+            if self.pending or self._waiting or self._stops:
                 self._arrived(frame, received_ns)
             else:
-                server.handler(self, frame, received_ns)
+                self.handler(self, frame, received_ns)
             if self.closing:
                 return
             position += need
@@ -283,19 +271,9 @@ class Connection:
     def _keep_uncut(self, rest: bytes, received_ns: int) -> None:
         self._uncut, self._uncut_ns = rest, received_ns
         self._server.memory.take(len(rest))
-        if len(self._waiting) < WAITING_REQUESTS_MAX and not self._held_up:
+        if len(self._waiting) < WAITING_REQUESTS_MAX:
             self._ask_for_turn()
         self._regulate_reading()
-
-    def hold_up(self, seconds: float) -> None:
-        """Start no request before that time."""
-        self._held_up = True
-        self._server.loop.call_later(seconds, self._let_go)
-
-    def _let_go(self) -> None:
-        self._held_up = False
-        if self._uncut:
-            self._ask_for_turn()
 
     def _take_uncut(self) -> bytes:
         rest, self._uncut = self._uncut, b""
@@ -347,8 +325,7 @@ class Connection:
         if self._have >= LARGE_FRAME_BYTES:
             beginning = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
             self._chunks.clear()
-            frame_bytes_max = self._server.request_bytes_max
-            self._switch_protocol(LargeFrames(self, beginning, self._need, frame_bytes_max))
+            self._switch_protocol(LargeFrames(self, beginning, self._need, self._frame_bytes_max))
 
     def large_frame_begun(self, size: int) -> None:
         self._take_memory(size)
@@ -393,11 +370,26 @@ class Connection:
             given_back, self._waiting_bytes = self._waiting_bytes, 0
             self._server.memory.give_back(given_back)
 
+    def _limit_name(self) -> str:
+        full = self._frame_bytes_max == self._server.request_bytes_max
+        return "socket.request.max.bytes" if full else "sasl.server.max.receive.size"
+
+    def authenticated(self, principal: Principal, handler: Handler | None = None) -> None:
+        """The peer has shown who it is: its requests may be as large as any, and go to `handler`
+        from now on, if one is given.
+        """
+        self.principal = principal
+        self._frame_bytes_min = REQUEST_BYTES_MIN
+        self._frame_bytes_max = self._server.request_bytes_max
+        if handler is not None:
+            self.handler = handler
+            self.login = None
+
     # -- the order of requests -----------------------------------------------------------------
 
     def _arrived(self, frame: memoryview, received_ns: int) -> None:
         if not self._waiting and self._may_start(frame):
-            self._server.handler(self, frame, received_ns)
+            self.handler(self, frame, received_ns)
         else:
             self._waiting.append((frame, received_ns))
             self._waiting_bytes += len(frame)
@@ -406,7 +398,7 @@ class Connection:
                 self.pending[-1].on_followed()
 
     def _may_start(self, frame: memoryview) -> bool:
-        if self._write_paused or self._held_bytes:
+        if self._stops or self._held_bytes:
             return False
         if not self.pending:
             return True
@@ -492,12 +484,55 @@ class Connection:
                 frame, received_ns = self._waiting.popleft()
                 self._waiting_bytes -= len(frame)
                 self._server.memory.give_back(len(frame))
-                self._server.handler(self, frame, received_ns)
+                self.handler(self, frame, received_ns)
         finally:
             self._pumping = False
         if self._uncut and len(self._waiting) < WAITING_REQUESTS_MAX:
             self._ask_for_turn()
         self._regulate_reading()
+
+    # -- muting --------------------------------------------------------------------------------
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing and start no request for so long; of several times the latest end counts.
+
+        Call it before the answer is handed over, else what waits behind that starts first.
+        """
+        self.hold_up(seconds)
+        self._regulate_reading()
+
+    def hold_up(self, seconds: float) -> None:
+        """`mute` for a connection that is being made, whose transport does not read yet: reading
+        stops when the first request has arrived.
+        """
+        if self.closing:
+            return
+        loop = self._server.loop
+        self._muted_until_s = max(self._muted_until_s, loop.time() + seconds)
+        self._stops |= _MUTED
+        if self._mute_timer is None:
+            self._mute_timer = loop.call_later(seconds, self._mute_over)
+
+    def _mute_over(self) -> None:
+        loop = self._server.loop
+        if loop.time() < self._muted_until_s:  # it was made longer meanwhile
+            self._mute_timer = loop.call_at(self._muted_until_s, self._mute_over)
+            return
+        self._end_mute()
+        self.touch()
+        self._go_on()
+
+    def _end_mute(self) -> None:
+        self._stops &= ~_MUTED
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+            self._mute_timer = None
+
+    def _go_on(self) -> None:
+        if self._waiting:
+            self._pump()
+        else:
+            self._regulate_reading()
 
     # -- flow and end --------------------------------------------------------------------------
 
@@ -510,6 +545,7 @@ class Connection:
             or self._uncut != b""
             or len(self._waiting) >= WAITING_REQUESTS_MAX
             or self._waiting_bytes >= WAITING_BYTES_MAX
+            or self._stops >= _MUTED
         )
         if stop == self._read_paused or self._transport is None:
             return
@@ -527,7 +563,7 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Nothing of this connection is being worked on here; what is missing is up to the peer."""
-        return not self.pending or self._write_paused
+        return self._stops < _MUTED and (not self.pending or self._stops != 0)
 
     def refuse(self, reason: str) -> None:
         """The peer broke the protocol: say so in the log and hang up."""
@@ -538,13 +574,17 @@ class Connection:
         self.closing = True
         self._drop_waiting()
         self._take_uncut()
+        self._end_mute()
         if self._transport is not None:
             self._transport.abort()
 
     def close_when_answered(self) -> None:
-        """Read nothing more; hang up once the requests that have arrived are answered."""
+        """Read nothing more; hang up once the requests that have arrived are answered. Those of a
+        muted connection need not wait any longer.
+        """
         self.closing = True
         self._take_uncut()
-        self._regulate_reading()
+        self._end_mute()
+        self._go_on()
         if not self.pending and not self._waiting and self._transport is not None:
             self._transport.close()

@@ -80,6 +80,7 @@ class FrameOwner(Protocol):
 
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
+    def eof_received(self) -> bool | None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
 
 
@@ -150,6 +151,9 @@ class LargeFrames(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._owner.resume_writing()
+
+    def eof_received(self) -> bool | None:
+        return self._owner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.connection_lost(exc)

@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import TypeAlias, cast
 
+from penstock.auth.principal import NOBODY, Principal, anonymous
 from penstock.net.admission import RATE, Admission
 from penstock.net.busy_poll import BusyPoll
-from penstock.net.connection import Connection, Exchange
+from penstock.net.connection import REQUEST_BYTES_MIN, Connection
+from penstock.net.exchange import Exchange
 from penstock.net.memory import UNLIMITED, RequestMemory
+from penstock.net.tls import Acceptor, ListenerTls
 
 log = logging.getLogger("penstock.net")
 
@@ -52,14 +55,23 @@ class Server:
         handler: Handler,
         on_answered: OnAnswered,
         admission: Admission | None = None,
+        tls: ListenerTls | None = None,
+        login_bytes_max: int = 0,
     ) -> None:
+        """`login_bytes_max`: of a frame before its connection is authenticated, where `handler`
+        takes logins; such a frame may be a message without a header.
+        """
         self.name = name
+        self.tls = tls
         self.loop = asyncio.get_running_loop()
         self.handler = handler
         self.answered = on_answered
         self.busy_poll = BusyPoll(self.loop, limits.busy_poll_us)
         self.memory = RequestMemory(limits.queued_request_bytes_max)
         self.request_bytes_max = limits.request_bytes_max
+        self.asks_for_login = login_bytes_max > 0
+        self.frame_bytes_min = 0 if self.asks_for_login else REQUEST_BYTES_MIN
+        self.frame_bytes_max = login_bytes_max or limits.request_bytes_max
         self.connections: dict[Connection, None] = {}
         self.accepted_total = 0
         self.refused_total: Tally[str] = Tally()
@@ -67,6 +79,7 @@ class Server:
         self._limits = limits
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._refusals_logged = 0
         self._stop_by = 0.0
@@ -80,17 +93,23 @@ class Server:
     async def start(self) -> None:
         """Serve the bound address."""
         assert self._socket is not None
-        self._server = await self.loop.create_server(
-            lambda: cast("asyncio.Protocol", Connection(self)),
-            sock=self._socket,
-            backlog=self._limits.listen_backlog,
-        )
+        if self.tls is not None:
+            self._acceptor = Acceptor(self, self.tls, self._socket)
+            self._acceptor.start(self._limits.listen_backlog)
+        else:
+            self._server = await self.loop.create_server(
+                lambda: cast("asyncio.Protocol", Connection(self)),
+                sock=self._socket,
+                backlog=self._limits.listen_backlog,
+            )
         self._sweep()
 
     async def stop(self, grace_seconds: float) -> None:
         """Accept and read nothing more, answer what has arrived, then hang up."""
         if self._server is not None:
             self._server.close()
+        elif self._acceptor is not None:
+            self._acceptor.stop()
         elif self._socket is not None:
             self._socket.close()
         if self._sweeper is not None:
@@ -107,29 +126,60 @@ class Server:
         """Do not wait for clients any longer."""
         self._stop_by = 0.0
 
+    @property
+    def open_connections(self) -> int:
+        """With those whose handshake is under way."""
+        under_way = 0 if self._acceptor is None else len(self._acceptor)
+        return len(self.connections) + under_way
+
     # -- called by connections -----------------------------------------------------------------
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: Connection, entered: bool) -> bool:
         """Whether it may stay; it counts until it is forgotten in any case."""
-        ip = connection.peer_host
-        reason = self.admission.refusal(self.name, ip)
         self.connections[connection] = None
-        self.admission.entered(self.name, ip)
-        if not reason:
-            held_up_s = self.admission.held_up_s(self.name, self.loop.time())
-            if held_up_s is None:
-                reason = RATE
-            elif held_up_s > 0:
-                connection.hold_up(held_up_s)
-        if reason:
-            self._note_refusal(ip, reason, f"{reason} is reached")
+        held_up_s = 0.0 if entered else self.enter(connection.peer_host)
+        if held_up_s is None:
             return False
-        self.accepted_total += 1
+        if held_up_s > 0:
+            connection.hold_up(held_up_s)
         return True
+
+    def principal_of(
+        self, connection: Connection, transport: asyncio.BaseTransport
+    ) -> Principal | None:
+        """Who a new connection belongs to; None where its certificate names nobody."""
+        if self.asks_for_login:
+            return NOBODY
+        if self.tls is None:
+            return anonymous(connection.peer_host)
+        try:
+            return self.tls.principal_of(transport, connection.peer_host)
+        except ValueError as e:
+            self._note_refusal(connection.peer_host, "certificate", str(e))
+            return None
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
-        self.admission.left(self.name, connection.peer_host)
+        self.leave(connection.peer_host)
+
+    def enter(self, ip: str) -> float | None:
+        """Somebody has connected: how long they have to wait, None if they may not stay. They count
+        until they leave in any case.
+        """
+        reason = self.admission.refusal(self.name, ip)
+        self.admission.entered(self.name, ip)
+        held_up_s = None if reason else self.admission.held_up_s(self.name, self.loop.time())
+        if held_up_s is None:
+            self._note_refusal(ip, reason or RATE, f"{reason or RATE} is reached")
+            return None
+        self.accepted_total += 1
+        return held_up_s
+
+    def leave(self, ip: str) -> None:
+        self.admission.left(self.name, ip)
+
+    def refused_handshake(self, ip: str, reason: str) -> None:
+        self._note_refusal(ip, "handshake", f"the TLS handshake failed: {reason}")
 
     def refused(self, connection: Connection, reason: str) -> None:
         self._note_refusal(connection.peer_host, "protocol", reason)

@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from penstock.base.errors import PenstockError
 from penstock.config.broker_config import BrokerConfig
-from penstock.config.listeners import Listener, address_text
+from penstock.config.listeners import SASL_PROTOCOLS, Listener, address_text
+from penstock.kafka.errors import SettingError
 from penstock.net.admission import UNLIMITED, Admission, ConnectionLimits, ListenerLimits
 from penstock.net.server import Handler, NetLimits, OnAnswered, Server
+from penstock.node.certificates import Certificates
 from penstock.raft.types import Endpoint
 
 log = logging.getLogger("penstock.node")
@@ -35,10 +37,13 @@ class Listening:
         self,
         config: BrokerConfig,
         descriptors: int,
-        handler: Handler,
+        handler: Callable[[str], Handler],
         on_answered: OnAnswered,
+        certificates: Certificates,
     ) -> None:
+        """`handler` gives that of the listener with a name."""
         self._config = config
+        self._certificates = certificates
         self._descriptors = descriptors
         self._handler = handler
         self._on_answered = on_answered
@@ -72,9 +77,11 @@ class Listening:
         server = Server(
             listener.name,
             net_limits(self._config),
-            self._handler,
+            self._handler(listener.name),
             self._on_answered,
             self._admission,
+            self._certificates.load(listener.name),
+            login_bytes_max(self._config, listener.name),
         )
         self.servers.append(server)
         self._open[listener.name] = (listener, server)
@@ -101,6 +108,7 @@ class Listening:
         changed = config.listen != self._config.listen
         self._config = config
         self._admission.limits = connection_limits(config, self._descriptors)
+        self._certificates.settings_changed(config)
         if changed:
             change = asyncio.create_task(self._follow())
             self._changes.add(change)
@@ -122,9 +130,9 @@ class Listening:
     async def _open_one(self, listener: Listener) -> None:
         try:
             self._bind(listener)
-        except OSError as e:
-            del self._open[listener.name]
-            log.error("cannot listen on %s: %s", listener, e.strerror or e)
+        except (OSError, SettingError) as e:
+            self._open.pop(listener.name, None)
+            log.error("cannot listen on %s: %s", listener, getattr(e, "strerror", None) or e)
             return
         await self._open[listener.name][1].start()
         log.info("opened the listener %s", listener)
@@ -156,6 +164,13 @@ def listening(host: str, port: int, option: str) -> Iterator[None]:
             f"cannot listen on {address_text(host, port)} ({e.strerror or e}): stop what holds the "
             f"address, or choose another with {option}"
         ) from e
+
+
+def login_bytes_max(config: BrokerConfig, listener: str) -> int:
+    """Of a request before its connection is authenticated; 0 where no login is asked for."""
+    if config.protocol(listener) not in SASL_PROTOCOLS:
+        return 0
+    return config.sasl_server_max_receive_size
 
 
 def net_limits(config: BrokerConfig) -> NetLimits:

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from penstock.base.ids import TopicPartition
 from penstock.controlling.quorum_metrics import QuorumMetrics
 from penstock.coordinating.group_lag import GroupLag
+from penstock.coordinating.group_metrics import GroupMetrics
 from penstock.coordinating.transaction_metrics import TransactionMetrics
 from penstock.log.log import Log
 from penstock.net.server import Server
+from penstock.node.authentication import Authentication
+from penstock.node.certificates import Certificates
 from penstock.observe.loop_lag import loop_lag_histogram
-from penstock.observe.metrics import Reading, Registry, Sample
+from penstock.observe.metrics import Reading, Registry
 from penstock.observe.requests import RequestMetrics
 from penstock.observe.standard import (
     CleanerMetrics,
@@ -19,14 +22,33 @@ from penstock.observe.standard import (
     TopicMetrics,
     add_process_metrics,
 )
+from penstock.observe.table import (
+    CERTIFICATE_NOT_AFTER_SECONDS,
+    COLD_READS,
+    CONNECTIONS_ACCEPTED,
+    CONNECTIONS_CLOSED,
+    CONNECTIONS_OPEN,
+    CONNECTIONS_REFUSED,
+    FETCH_SESSIONS,
+    FETCH_SESSIONS_EVICTED,
+    FLUSH_ROUNDS,
+    LOG_APPEND_FAILURES,
+    LOG_CORRUPT_READS,
+    LOG_DIR_FREE_BYTES,
+    LOG_DIR_TOTAL_BYTES,
+    LOG_DIR_WRITABLE,
+    LOGINS,
+    REQUEST_MEMORY_BYTES,
+    TLS_HANDSHAKES_FAILED,
+)
 from penstock.partitions.replication_metrics import ReplicationMetrics
 from penstock.serving.broker import Broker
 
 
 class NodeMetrics:
-    def __init__(self, api_names: Mapping[int, str], *, per_topic: bool) -> None:
+    def __init__(self, api_names: Mapping[int, str], *, per_topic: bool, histograms: str) -> None:
         self.registry = Registry()
-        self.requests = RequestMetrics(self.registry, api_names)
+        self.requests = RequestMetrics(self.registry, api_names, histograms)
         self.topics = TopicMetrics(self.registry, per_topic=per_topic)
         self.cleaner = CleanerMetrics(self.registry)
         self.loop_lag = loop_lag_histogram(self.registry)
@@ -42,6 +64,7 @@ class NodeMetrics:
         )
         QuorumMetrics(registry, broker.quorum)
         ReplicationMetrics(registry, broker.replicas, lambda: broker.replication)
+        GroupMetrics(registry, broker.groups)
         GroupLag(
             registry,
             broker.groups,
@@ -57,27 +80,14 @@ class NodeMetrics:
             broker.clock,
             per_partition=broker.config.penstock_metrics_per_partition,
         )
-        registry.gauge(
-            "penstock_log_dir_writable",
-            "1 while every log takes writes, 0 while the disk refuses some.",
-            lambda: int(all(log.failure is None for log in broker.logs.opened())),
-        )
-        registry.add_source(lambda: _counters(broker, servers))
-        registry.gauge(
-            "penstock_fetch_sessions",
-            "Incremental fetch sessions.",
-            lambda: len(broker.fetch_sessions),
-        )
-        registry.gauge(
-            "penstock_connections_open",
-            "Connections open now.",
-            lambda: sum(len(server.connections) for server in servers),
-        )
-        registry.gauge(
-            "penstock_request_memory_bytes",
-            "Bytes of requests that are arriving or waiting.",
-            lambda: sum(server.memory.used_bytes for server in servers),
-        )
+        registry.add_source(lambda: _storage(broker))
+        registry.add_source(lambda: _connections(broker, servers))
+
+    def watch_doors(
+        self, servers: list[Server], certificates: Certificates, authentication: Authentication
+    ) -> None:
+        """How clients get in by the listeners, or do not."""
+        self.registry.add_source(lambda: _doors(servers, certificates, authentication))
 
 
 def _open_logs(broker: Broker) -> Iterator[tuple[TopicPartition, Log]]:
@@ -85,34 +95,52 @@ def _open_logs(broker: Broker) -> Iterator[tuple[TopicPartition, Log]]:
         yield log.topic_partition, log
 
 
-def _counters(broker: Broker, servers: list[Server]) -> Iterator[Reading]:
-    for name, documentation, value in (
-        ("log_append_failures", "Appends that the disk refused.", broker.appends.failures),
-        (
-            "log_corrupt_reads",
-            "Reads that found stored bytes to be corrupt.",
-            broker.reads.corrupt_reads,
-        ),
-        ("cold_reads", "Fetches that had to wait for the disk.", broker.reads.cold_reads),
-        ("flush_rounds", "Rounds of group commit.", broker.flusher.rounds_total),
-        ("fetch_sessions_evicted", "Fetch sessions evicted.", broker.fetch_sessions.evicted_total),
-        (
-            "connections_closed",
-            "Accepted connections that ended.",
-            sum(server.accepted_total - len(server.connections) for server in servers),
-        ),
-        (
-            "connections_accepted",
-            "Connections that clients opened.",
-            sum(server.accepted_total for server in servers),
-        ),
-    ):
-        full = f"penstock_{name}_total"
-        yield Reading(full, documentation, "counter", [Sample(full, {}, value)])
-    name = "penstock_connections_refused_total"
+def _storage(broker: Broker) -> Iterator[Reading]:
+    yield LOG_DIR_WRITABLE.one(int(all(log.failure is None for log in broker.logs.opened())))
+    try:
+        total, free = broker.logs.disk_space()
+    except OSError:
+        pass  # the volume is away: no number is better than a wrong one, and the rest is shown
+    else:
+        yield LOG_DIR_FREE_BYTES.one(free)
+        yield LOG_DIR_TOTAL_BYTES.one(total)
+    yield LOG_APPEND_FAILURES.one(broker.appends.failures)
+    yield LOG_CORRUPT_READS.one(broker.reads.corrupt_reads)
+    yield COLD_READS.one(broker.reads.cold_reads)
+    yield FLUSH_ROUNDS.one(broker.flusher.rounds_total)
+
+
+def _doors(
+    servers: list[Server], certificates: Certificates, authentication: Authentication
+) -> Iterator[Reading]:
+    encrypted = {server.name: server.tls for server in servers if server.tls is not None}
+    yield Reading(
+        TLS_HANDSHAKES_FAILED,
+        [TLS_HANDSHAKES_FAILED.sample(tls.failed_total, name) for name, tls in encrypted.items()],
+    )
+    ends = certificates.not_after_s().items()
+    of_listeners = [CERTIFICATE_NOT_AFTER_SECONDS.sample(at_s, name) for name, at_s in ends]
+    yield Reading(CERTIFICATE_NOT_AFTER_SECONDS, of_listeners)
+    logins = [
+        LOGINS.sample(count, listener, outcome)
+        for listener, gate in authentication.gates.items()
+        for outcome, count in (("success", gate.successes), ("failure", gate.failures))
+    ]
+    yield Reading(LOGINS, logins)
+
+
+def _connections(broker: Broker, servers: list[Server]) -> Iterator[Reading]:
+    accepted = sum(server.accepted_total for server in servers)
+    opened = sum(server.open_connections for server in servers)
+    yield CONNECTIONS_OPEN.one(opened)
+    yield CONNECTIONS_ACCEPTED.one(accepted)
+    yield CONNECTIONS_CLOSED.one(accepted - opened)
     refused = [
-        Sample(name, {"listener": server.name, "reason": reason}, count)
+        CONNECTIONS_REFUSED.sample(count, server.name, reason)
         for server in servers
         for reason, count in server.refused_total.items()
     ]
-    yield Reading(name, "Connections closed by a limit or a rule.", "counter", refused)
+    yield Reading(CONNECTIONS_REFUSED, refused)
+    yield REQUEST_MEMORY_BYTES.one(sum(server.memory.used_bytes for server in servers))
+    yield FETCH_SESSIONS.one(len(broker.fetch_sessions))
+    yield FETCH_SESSIONS_EVICTED.one(broker.fetch_sessions.evicted_total)

@@ -19,13 +19,15 @@ from typing import Any
 
 from penstock.api import handlers
 from penstock.api.dispatcher import EVERYTHING, NOTHING, WHILE_STARTING, Dispatcher
+from penstock.auth.authorizer import Authorizer, parse_super_users
 from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
 from penstock.base.errors import PenstockError
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, parse_uuid
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
-from penstock.config.listeners import address_text
+from penstock.config.listeners import SECURITY_PROTOCOLS, address_text
 from penstock.config.log_config import LogConfig
+from penstock.config.table import ConfigError
 from penstock.controlling.lifecycle import BrokerLifecycle, BrokerState
 from penstock.controlling.metadata_log import METADATA_LOG_CONFIG, MetadataLog
 from penstock.controlling.quorum_driver import QuorumDriver
@@ -35,11 +37,14 @@ from penstock.log.files import FileCache
 from penstock.log.manager import LogManager
 from penstock.log.run_claim import RunClaim, boot_id
 from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.node.authentication import Authentication
+from penstock.node.certificates import Certificates
 from penstock.node.compaction import Compaction
 from penstock.node.descriptors import shared_out
 from penstock.node.formation import Formation, Formed
 from penstock.node.housekeeping import Housekeeping
 from penstock.node.listening import Listening, listening
+from penstock.node.logins import own_login
 from penstock.node.metrics import NodeMetrics
 from penstock.observe.health import Health
 from penstock.observe.http import HttpServer
@@ -75,9 +80,12 @@ class Node:
         self._clock = clock or SystemClock()
         self._rng = rng or SystemRng()
         self._settings = BrokerSettings.of(config)
+        self._authorizer = authorizer_of(config)
         self._claim = RunClaim(config.data_dir, boot_id() if boot is None else boot)
         self._files = shared_out()
         self._listening: Listening | None = None
+        self._certificates: Certificates | None = None
+        self._authentication: Authentication | None = None
         self._http: HttpServer | None = None
         self._logs: LogManager | None = None
         self._peers: Peers | None = None
@@ -112,24 +120,33 @@ class Node:
         if stored is not None:
             logs.ensure_meta(config.node_id, config.penstock_cluster_id or stored["cluster.id"])
         metrics = self.metrics = NodeMetrics(
-            handlers.api_names(), per_topic=config.penstock_metrics_per_topic
+            handlers.api_names(),
+            per_topic=config.penstock_metrics_per_topic,
+            histograms=config.penstock_metrics_request_histograms,
         )
-        peers = self._peers = Peers(f"node-{config.node_id}")
+        certificates = self._certificates = Certificates(config, clock.now_ms)
+        for listener in config.listen:
+            certificates.load(listener.name)
+        peers = self._peers = Peers(
+            f"node-{config.node_id}", tls=certificates.for_peers, sasl=own_login(config)
+        )
         metadata_log = MetadataLog(logs.get_or_create(METADATA_PARTITION, METADATA_TOPIC_ID), clock)
         quorum = self._quorum = QuorumDriver(metadata_log, peers, self._settings, clock, rng)
         broker = self._broker = Broker(
-            self._settings, quorum, peers, logs, metrics.topics, metrics.requests.error, clock, rng
+            self._settings,
+            quorum,
+            peers,
+            logs,
+            metrics.topics,
+            metrics.requests.error,
+            clock,
+            rng,
+            self._authorizer,
         )
         broker.tell_without_effect()
         quorum.metadata.on_failed = self._fail
         dispatcher = self._dispatcher = Dispatcher(broker.services)
-        listeners = self._listening = Listening(
-            config, self._files.connections, dispatcher, metrics.requests.answered
-        )
-        endpoints = listeners.bind()
-        self.kafka_address = listeners.address
-        broker.on_settings_changed = listeners.settings_changed
-        metrics.watch(broker, listeners.servers)
+        listeners, endpoints = self._take_addresses(broker, dispatcher, metrics, certificates)
         await listeners.start()
         await self._start_http(metrics)
         formed = await self._form(metadata_log, peers, stored)
@@ -153,6 +170,39 @@ class Node:
             extra={"kafka": self.kafka_address, "data": logs.data_dir},
         )
 
+    def _take_addresses(
+        self,
+        broker: Broker,
+        dispatcher: Dispatcher,
+        metrics: NodeMetrics,
+        certificates: Certificates,
+    ) -> tuple[Listening, list[Endpoint]]:
+        """Bind the listeners; nobody is served yet."""
+        config = self._config
+        authentication = self._authentication = Authentication(
+            config, dispatcher, broker.metadata, self._clock.now_ms
+        )
+        broker.quorum.metadata.on_committed(authentication.metadata_changed)
+        listeners = self._listening = Listening(
+            config,
+            self._files.connections,
+            authentication.handler,
+            metrics.requests.answered,
+            certificates,
+        )
+        endpoints = listeners.bind()
+        self.kafka_address = listeners.address
+
+        def settings_changed(config: BrokerConfig) -> None:
+            authentication.settings_changed(config)
+            listeners.settings_changed(config)
+
+        broker.on_settings_changed = settings_changed
+        metrics.watch(broker, listeners.servers)
+        metrics.watch_doors(listeners.servers, certificates, authentication)
+        authentication.start()
+        return listeners, endpoints
+
     async def _form(
         self, metadata_log: MetadataLog, peers: Peers, stored: dict[str, str] | None
     ) -> Formed:
@@ -169,7 +219,15 @@ class Node:
             broker_id=config.node_id,
             cluster_id=broker.cluster.id,
             incarnation_id=self._rng.uuid(),
-            listeners=[Listener(name=e.name, host=e.host, port=e.port) for e in endpoints],
+            listeners=[
+                Listener(
+                    name=e.name,
+                    host=e.host,
+                    port=e.port,
+                    security_protocol=SECURITY_PROTOCOLS.index(config.protocol(e.name)),
+                )
+                for e in endpoints
+            ],
             features=[
                 Feature(name=name, min_supported_version=low, max_supported_version=high)
                 for name, (low, high) in SUPPORTED_FEATURES.items()
@@ -188,6 +246,7 @@ class Node:
         await lifecycle.register()
         self._claim.begin(lifecycle.epoch)
         broker.quorum.metadata.on_committed(lifecycle.metadata_changed)
+        broker.rights.load()
         broker.take_dynamic_settings()
         clear_strays(broker)
         broker.start_replication()
@@ -219,6 +278,8 @@ class Node:
         self._housekeeping = Housekeeping(broker, self._compaction)
         self._housekeeping.start()
         self._lag_sampler = asyncio.create_task(sample_loop_lag(metrics.loop_lag))
+        if self._certificates is not None:
+            self._certificates.begin()
         self._state = "serving"
 
     def _topic_config(self, topic: str) -> LogConfig:
@@ -309,10 +370,14 @@ class Node:
             self._broker.end_waiting()
         if self._listening is not None:
             await self._listening.stop(self._grace_s)
+        if self._authentication is not None:
+            self._authentication.stop()
         if self._lifecycle is not None:
             self._lifecycle.stop()
         if self._lag_sampler is not None:
             self._lag_sampler.cancel()
+        if self._certificates is not None:
+            self._certificates.stop()
         if self._housekeeping is not None:
             await self._housekeeping.stop()
         if self._compaction is not None:
@@ -379,3 +444,16 @@ def clear_strays(broker: Broker) -> None:
 
 class NodeFailed(PenstockError):
     """The node cannot continue."""
+
+
+def authorizer_of(config: BrokerConfig) -> Authorizer | None:
+    """Who decides what users may do; None if nobody does."""
+    try:
+        super_users = parse_super_users(config.super_users)
+    except ValueError as e:
+        raise ConfigError(str(e)) from None
+    if not config.authorizer_class_name:
+        return None
+    return Authorizer(
+        super_users, allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found
+    )

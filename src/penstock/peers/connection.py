@@ -17,11 +17,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
+import ssl
 import struct
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from penstock.base.errors import ErrorCode
+from penstock.kafka.sasl import Refused, Sasl
 from penstock.net.large_frames import LARGE_FRAME_BYTES, LargeFrames
 from penstock.peers.errors import (
     PeerIncompatible,
@@ -34,6 +37,11 @@ from penstock.wire.apis import APIS, ApiKey, request_header_version, response_he
 from penstock.wire.decoders import skip_tags
 from penstock.wire.errors import WireError
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.wire.schema import Message
 from penstock.wire.varint import Buffer
 
@@ -41,6 +49,8 @@ RESPONSE_BYTES_MAX = 512 * 1024 * 1024
 CONNECT_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 30.0
 CORRELATION_IDS = 2**31
+SESSION_PART = 0.8
+"""The part of a session after which another connection is made."""
 
 API_VERSIONS_VERSION = 3
 """Every node since the first release answers it; newer ones add nothing that is needed here."""
@@ -80,6 +90,7 @@ class PeerConnection(asyncio.Protocol):
     __slots__ = (
         "_chunks",
         "_client_id",
+        "_closes_when_idle",
         "_correlation_id",
         "_have",
         "_loop",
@@ -90,6 +101,7 @@ class PeerConnection(asyncio.Protocol):
         "active_s",
         "address",
         "closed",
+        "session_ends_s",
         "versions",
     )
 
@@ -100,6 +112,9 @@ class PeerConnection(asyncio.Protocol):
         self.versions: dict[int, range] = {}
         """What the peer serves, by API key."""
         self.closed = False
+        self.session_ends_s = float("inf")
+        """When the login is over, by the loop's clock, or soon before."""
+        self._closes_when_idle = False
         self._loop = asyncio.get_running_loop()
         self.active_s = self._loop.time()
         self._client_id = client_id.encode()
@@ -113,22 +128,60 @@ class PeerConnection(asyncio.Protocol):
 
     # -- calling -------------------------------------------------------------------------------
 
-    async def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Connect and learn what the peer serves; `PeerUnreachable` if that is not possible."""
+    async def connect(
+        self,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
+        sasl: Sasl | None = None,
+    ) -> None:
+        """Connect, learn what the peer serves and log in; `PeerUnreachable` if that is not
+        possible.
+        """
         try:
             async with asyncio.timeout(timeout_s):
-                await self._loop.create_connection(lambda: self, *self.address)
+                await self._loop.create_connection(lambda: self, *self.address, ssl=tls)
                 await self._learn_versions(timeout_s)
+                if sasl is not None:
+                    await self._log_in(sasl, timeout_s)
         except TimeoutError:
             self.close()
             raise PeerUnreachable(f"{self.address} did not answer within {timeout_s} s") from None
         except ConnectionRefusedError:
             raise PeerRefused(f"{self.address} refused the connection") from None
-        except OSError as e:
+        except OSError as e:  # an ssl.SSLError is one
             reason = e.strerror or e
             raise PeerUnreachable(f"{self.address} cannot be reached: {reason}") from None
         except PeerLost as e:
             raise PeerUnreachable(f"{self.address} hung up: {e}") from None
+
+    async def _log_in(self, sasl: Sasl, timeout_s: float) -> None:
+        began_s = self._loop.time()
+        handshake = SaslHandshakeRequest(mechanism=sasl.mechanism)
+        answer: SaslHandshakeResponse = await self.send(handshake, timeout_s=timeout_s)
+        if answer.error_code:
+            raise self._not_let_in(sasl, ErrorCode(answer.error_code).name)
+        exchange = sasl.exchange()
+        token = next(exchange)
+        while True:
+            shown: SaslAuthenticateResponse = await self.send(
+                SaslAuthenticateRequest(auth_bytes=token), timeout_s=timeout_s
+            )
+            if shown.error_code:
+                raise self._not_let_in(sasl, shown.error_message or "")
+            try:
+                token = exchange.send(shown.auth_bytes)
+            except StopIteration:
+                break
+            except Refused as e:
+                raise self._not_let_in(sasl, str(e)) from None
+        if shown.session_lifetime_ms > 0:
+            self.session_ends_s = began_s + shown.session_lifetime_ms / 1000 * SESSION_PART
+
+    def _not_let_in(self, sasl: Sasl, why: str) -> PeerUnreachable:
+        self.close()
+        return PeerUnreachable(
+            f"{self.address} does not let {sasl.username!r} in by {sasl.mechanism}: {why}"
+        )
 
     async def _learn_versions(self, timeout_s: float) -> None:
         from penstock import __version__
@@ -203,6 +256,12 @@ class PeerConnection(asyncio.Protocol):
     def idle(self) -> bool:
         """No request is unanswered."""
         return not self._pending
+
+    def close_when_idle(self) -> None:
+        """Nothing more is sent; what is under way is answered first."""
+        self._closes_when_idle = True
+        if not self._pending:
+            self.close()
 
     def close(self) -> None:
         """Close the connection; unanswered requests fail as lost."""
@@ -331,6 +390,8 @@ class PeerConnection(asyncio.Protocol):
             return
         if not pending.future.done():
             pending.future.set_result(frame[position:])
+        if self._closes_when_idle and not self._pending:
+            self.close()
 
 
 @functools.cache

@@ -13,10 +13,12 @@ loop's thread.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from penstock.kafka.sasl import Sasl
 from penstock.peers.connection import (
     CONNECT_TIMEOUT_S,
     REQUEST_TIMEOUT_S,
@@ -68,10 +70,19 @@ class _Link:
 
 class Peers:
     def __init__(
-        self, client_id: str, on_lost: Callable[[Address, Channel], None] | None = None
+        self,
+        client_id: str,
+        on_lost: Callable[[Address, Channel], None] | None = None,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        sasl: Sasl | None = None,
     ) -> None:
+        """`tls` gives the context of a new connection, None for a plain one; `sasl` is this node's
+        login, None if it needs none.
+        """
         self.on_lost = on_lost
         """Called with the address of every connection that broke, not of those closed here."""
+        self._tls = tls
+        self._sasl = sasl
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
         self._links: dict[tuple[Address, Channel], _Link] = {}
@@ -98,6 +109,10 @@ class Peers:
         if link is None:
             link = self._links[address, channel] = _Link()
             self._arm_sweeper()
+        if link.connection is not None and link.connection.session_ends_s < self._loop.time():
+            # The next request would be refused; what is under way is still answered.
+            old, link.connection = link.connection, None
+            old.close_when_idle()
         if link.connection is not None and not link.connection.closed:
             return link.connection
         if link.attempt is None:
@@ -120,7 +135,7 @@ class Peers:
     ) -> PeerConnection:
         connection = PeerConnection(address, self._client_id, self._lost(channel))
         try:
-            await connection.connect(timeout_s)
+            await connection.connect(timeout_s, self._tls(), self._sasl)
         except PeerUnreachable as e:
             link.pause_s = min(BACKOFF_MAX_S, link.pause_s * 2 or BACKOFF_S)
             link.retry_at_s = self._loop.time() + link.pause_s

@@ -22,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
 from typing import Final, Protocol, TypeAlias
 
+from penstock.auth.principal import Principal
+from penstock.auth.types import Operation
 from penstock.base.clock import Clock
 from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
 from penstock.base.ids import TopicKey
@@ -37,12 +39,14 @@ from penstock.partitions.turns import Turns
 from penstock.partitions.waiting import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from penstock.serving.append_verification import AppendTransaction, AppendVerification
 from penstock.serving.leader_hints import LeaderHints
+from penstock.serving.rights import Rights
 
 __all__ = ["AppendRequest", "AppendResult", "AppendService", "Source", "SupportedOperation"]
 
 log = logging.getLogger("penstock.serving")
 
 _ACKS: Final = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
+_WRITE: Final = Operation.WRITE
 # With these, if it is the log that refuses a batch, Kafka says where the log begins.
 _REFUSED_BY_LOG: Final = frozenset(
     {
@@ -95,7 +99,7 @@ class AppendRequest:
 
     def __init__(
         self,
-        principal: str,
+        principal: Principal,
         source: Source,
         acks: int,
         timeout_ms: int,
@@ -344,7 +348,9 @@ class AppendService:
         hints: LeaderHints,
         clock: Clock,
         verification: AppendVerification,
+        rights: Rights,
     ) -> None:
+        self._rights = rights
         self._replicas = replicas
         self._turns = turns
         self._hints = hints
@@ -362,8 +368,13 @@ class AppendService:
         append = AppendInFlight(request, done, self._hints)
         if request.acks not in _ACKS:
             append.refusal = _invalid_acks(request.acks)
-        elif request.transactional_id is not None and self._verification.begin(append, self._stage):
-            return
+        elif request.transactional_id is not None:
+            if not self._rights.transactional_id(
+                request.principal, _WRITE, request.transactional_id
+            ):
+                append.refusal = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            elif self._verification.begin(append, self._stage):
+                return
         self._stage(append)
 
     def _stage(self, append: AppendInFlight) -> None:
@@ -401,6 +412,8 @@ class AppendService:
         append = part.append
         request, transaction = append.request, append.transaction
         try:
+            if self._rights.active:
+                self._rights.require_topic(request.principal, _WRITE, part.topic)
             if transaction is not None and transaction.errors:
                 transaction.check(part.topic, part.index)
             partition = self._replicas.leader_of(part.topic, part.index)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from penstock.auth.authorizer import Authorizer
 from penstock.base.clock import Clock, Rng
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.config.broker_cluster import RACK_AWARE_SELECTOR
@@ -42,6 +43,7 @@ from penstock.peers.peers import Peers
 from penstock.serving.append import AppendService
 from penstock.serving.append_verification import AppendVerification
 from penstock.serving.cluster import ClusterService
+from penstock.serving.controller_rights import ControllerRights
 from penstock.serving.groups import GroupService
 from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.log_dirs import LogDirService
@@ -51,6 +53,8 @@ from penstock.serving.read import ReadService
 from penstock.serving.read_plan import ReadPlanner
 from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
+from penstock.serving.rights import Rights
+from penstock.serving.security import SecurityService
 from penstock.serving.services import CountError, Services
 from penstock.serving.settings import SettingService
 from penstock.serving.topics import TopicService
@@ -72,12 +76,16 @@ class Broker:
         count_error: CountError,
         clock: Clock,
         rng: Rng,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        """Without an authorizer everybody may do everything."""
         self.settings = settings
         self.quorum = quorum
         self.peers = peers
-        self.controller = ControllerAccess(quorum, peers)
         self.metadata: MetadataImage = quorum.metadata.image
+        self.rights = Rights(self.metadata, authorizer)
+        guard = ControllerRights(self.rights, self.metadata) if self.rights.active else None
+        self.controller = ControllerAccess(quorum, peers, guard)
         self.logs = logs
         self.clock = clock
         self.node_id = settings.config.node_id
@@ -110,13 +118,7 @@ class Broker:
             write_markers_here=self.markers_here.write,
         )
         self.verifier = TransactionVerifier(self.node_id, self.brokers, peers, self.transactions)
-        self.appends = AppendService(
-            self.replicas,
-            self.turns,
-            hints,
-            clock,
-            AppendVerification(self.replicas, self.verifier, clock, lambda: self.config),
-        )
+        self.appends = self._append_service(hints)
         replica_env.on_append_failed = self.appends.write_failed
         self.transactional_commits = TransactionalCommits(
             self.groups, self.replicas, self.verifier, clock, lambda: self.config
@@ -129,7 +131,7 @@ class Broker:
         )
         peers.on_lost = self.suspicions.connection_lost
         self.cluster = ClusterService(
-            self.node_id, self.metadata, self.controller, self.suspicions, hints
+            self.node_id, self.metadata, self.controller, self.suspicions, hints, self.rights
         )
         self.topics = TopicService(
             self.metadata,
@@ -138,6 +140,7 @@ class Broker:
             self.groups,
             self.transactions,
             settings,
+            self.rights,
         )
         self.services = self._services(count_error)
         quorum.metadata.on_committed(self.apply)
@@ -145,21 +148,23 @@ class Broker:
     def _services(self, count_error: CountError) -> Services:
         """What the doors may call."""
         node_id, image, replicas = self.node_id, self.metadata, self.replicas
+        rights = self.rights
         return Services(
             append=self.appends.append,
             read=self.reads.read,
             sessions=self.fetch_sessions,
             topics=self.topics,
-            records=RecordService(replicas),
-            offsets=OffsetService(replicas, self.logs),
-            log_dirs=LogDirService(node_id, image, self.logs, replicas),
-            groups=GroupService(self.groups, self.transactional_commits),
+            records=RecordService(replicas, rights),
+            offsets=OffsetService(replicas, self.logs, rights),
+            log_dirs=LogDirService(node_id, image, self.logs, replicas, rights),
+            groups=GroupService(self.groups, self.transactional_commits, rights),
             transactions=TransactionService(
-                self.transactions, self.producer_ids, self.markers_here
+                self.transactions, self.producer_ids, self.markers_here, rights
             ),
-            settings=SettingService(node_id, image, self.settings, replicas),
+            settings=SettingService(node_id, image, self.settings, replicas, rights),
             cluster=self.cluster,
-            quorum=QuorumService(self.quorum),
+            security=SecurityService(image, rights),
+            quorum=QuorumService(self.quorum, rights),
             count_error=count_error,
             now_ms=self.clock.now_ms,
         )
@@ -200,6 +205,11 @@ class Broker:
             create_topic=self._create_topic,
         )
 
+    def _append_service(self, hints: LeaderHints) -> AppendService:
+        clock = self.clock
+        verification = AppendVerification(self.replicas, self.verifier, clock, lambda: self.config)
+        return AppendService(self.replicas, self.turns, hints, clock, verification, self.rights)
+
     def _read_service(self, hints: LeaderHints) -> ReadService:
         quota = ReplicationQuota(
             self.node_id,
@@ -213,7 +223,7 @@ class Broker:
             ReplicaSelector(self.metadata, lambda: self.config.replica_selector_class),
             quota,
         )
-        return ReadService(self.replicas, self.turns, planner, quota, hints)
+        return ReadService(self.replicas, self.turns, planner, quota, hints, self.rights)
 
     @property
     def config(self) -> BrokerConfig:
@@ -258,6 +268,7 @@ class Broker:
 
     def apply(self, delta: MetadataDelta) -> None:
         """`delta` was applied to the committed image."""
+        self.rights.apply(delta.security)
         self.topics.pieces.apply(delta)
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()

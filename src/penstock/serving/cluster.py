@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from penstock.auth.principal import Principal
+from penstock.auth.types import CLUSTER_NAME, Operation, ResourceType
 from penstock.base.results import LeaderEndpoint
 from penstock.controlling.active_controller import Link
 from penstock.controlling.controller_access import ControllerAccess
 from penstock.controlling.suspicions import Suspicions
-from penstock.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
+from penstock.metadata.features import GROUP_VERSION, KRAFT_VERSION, SUPPORTED_FEATURES
 from penstock.metadata.image import MetadataImage
 from penstock.serving.leader_hints import LeaderHints
+from penstock.serving.rights import Rights
 from penstock.wire.schema import Message
 
 TIMEOUT_MS = 30_000
@@ -48,6 +51,7 @@ class ClusterService:
         controller: ControllerAccess,
         suspicions: Suspicions,
         hints: LeaderHints,
+        rights: Rights,
     ) -> None:
         self.id = ""
         """Empty until the node has found or founded its cluster."""
@@ -56,10 +60,11 @@ class ClusterService:
         self._controller = controller
         self._suspicions = suspicions
         self._hints = hints
+        self._rights = rights
 
     # -- brokers -------------------------------------------------------------------------------
 
-    def nodes(self, principal: str, listener: str) -> list[NodeAddress]:
+    def nodes(self, principal: Principal, listener: str) -> list[NodeAddress]:
         """All registered brokers that are on the listener."""
         found = []
         for broker in self._image.brokers.values():
@@ -70,18 +75,18 @@ class ClusterService:
                 )
         return found
 
-    def live_nodes(self, principal: str, listener: str) -> list[NodeAddress]:
+    def live_nodes(self, principal: Principal, listener: str) -> list[NodeAddress]:
         """The brokers that are alive, and those that were a moment ago."""
         left = self._suspicions.has_just_left
         return [n for n in self.nodes(principal, listener) if not n.fenced or left(n.id)]
 
     def endpoints(
-        self, principal: str, broker_ids: Iterable[int], listener: str
+        self, principal: Principal, broker_ids: Iterable[int], listener: str
     ) -> list[LeaderEndpoint]:
         """Where clients of `listener` reach these brokers, as far as they are alive."""
         return self._hints.endpoints(broker_ids, listener)
 
-    def offline(self, principal: str, replicas: Iterable[int]) -> list[int]:
+    def offline(self, principal: Principal, replicas: Iterable[int]) -> list[int]:
         brokers = self._image.brokers
         return [id_ for id_ in replicas if id_ not in brokers or brokers[id_].fenced]
 
@@ -90,13 +95,21 @@ class ClusterService:
         """Whether no broker is suspected to have died: if one is, leaders are about to change."""
         return not self._suspicions
 
-    async def settle(self, principal: str) -> None:
+    async def settle(self, principal: Principal) -> None:
         """Wait until no broker is suspected."""
         await self._suspicions.settle()
 
+    def operations(self, principal: Principal) -> int:
+        """What the principal may do with the cluster, as the bits of the protocol; 0 if it may not
+        know.
+        """
+        if not self._rights.cluster(principal, Operation.DESCRIBE):
+            return 0
+        return self._rights.operations(principal, ResourceType.CLUSTER, CLUSTER_NAME)
+
     # -- features ------------------------------------------------------------------------------
 
-    def features(self, principal: str) -> list[Feature]:
+    def features(self, principal: Principal) -> list[Feature]:
         # The quorum finalises its own feature, from the start.
         finalized = {KRAFT_VERSION: SUPPORTED_FEATURES[KRAFT_VERSION].highest}
         finalized |= self._image.features
@@ -105,13 +118,18 @@ class ClusterService:
             for name, levels in SUPPORTED_FEATURES.items()
         ]
 
-    def features_epoch(self, principal: str) -> int:
+    @property
+    def has_consumer_protocol(self) -> bool:
+        """Whether the finalised level of group.version has groups of the consumer protocol."""
+        return self._image.features.get(GROUP_VERSION) != 0
+
+    def features_epoch(self, principal: Principal) -> int:
         """Grows whenever the finalised features may have changed."""
         return self._controller.committed_offset
 
     # -- the controller ------------------------------------------------------------------------
 
-    def controller_id(self, principal: str, listener: str) -> int:
+    def controller_id(self, principal: Principal, listener: str) -> int:
         """The node that clients of `listener` send cluster changes to: any live one that they reach
         will do, the active controller best.
         """
@@ -126,7 +144,7 @@ class ClusterService:
         return self._controller.is_active
 
     async def ask(
-        self, principal: str, request: Message, version: int, client_host: str, *, forward: bool
+        self, principal: Principal, request: Message, version: int, *, forward: bool
     ) -> Any:
         """The active controller's response, in the client's version; `ApiError` if it refuses.
 
@@ -138,13 +156,12 @@ class ClusterService:
             request,
             version=version,
             principal=principal,
-            client_host=client_host,
             timeout_s=timeout_s,
             attempt_s=timeout_s,
             forward=forward,
         )
 
-    async def decide(self, principal: str, request: Message, link: Link) -> Any:
+    async def decide(self, principal: Principal, request: Message, link: Link) -> Any:
         """The response of this node's controller to a broker's own request, received over `link`;
         `ApiError` NOT_CONTROLLER if the active controller is elsewhere.
         """

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from penstock.auth.principal import Principal
+from penstock.auth.types import Operation
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.log.manager import LogManager
@@ -18,6 +20,7 @@ from penstock.metadata.assignments import cordoned
 from penstock.metadata.image import MetadataImage
 from penstock.net.turn import Turn
 from penstock.partitions.replica_manager import ReplicaManager
+from penstock.serving.rights import Rights
 from penstock.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -33,19 +36,26 @@ each.
 
 class LogDirService:
     def __init__(
-        self, node_id: int, image: MetadataImage, logs: LogManager, replicas: ReplicaManager
+        self,
+        node_id: int,
+        image: MetadataImage,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        rights: Rights,
     ) -> None:
+        self._rights = rights
         self._node_id = node_id
         self._image = image
         self._logs = logs
         self._replicas = replicas
 
     async def describe(
-        self, principal: str, wanted: list[DescribableLogDirTopic] | None
+        self, principal: Principal, wanted: list[DescribableLogDirTopic] | None
     ) -> list[DescribeLogDirsResult]:
         """The data folder with the wanted partitions (None: all), and the replicas that were
         stopped. Partitions that are not here are left out.
         """
+        self._rights.require_cluster(principal, Operation.DESCRIBE)
         me = self._image.brokers.get(self._node_id)
         result = DescribeLogDirsResult(
             log_dir=self._logs.data_dir,
@@ -58,8 +68,10 @@ class LogDirService:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return [result, *self._stopped()]
 
-    def move(self, principal: str, path: str, name: str, index: int) -> ErrorCode:
+    def move(self, principal: Principal, path: str, name: str, index: int) -> ErrorCode:
         """Whether a replica can be moved to the folder: only if it lies there already."""
+        if not self._rights.cluster(principal, Operation.ALTER):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         if path != self._logs.data_dir:
             return ErrorCode.LOG_DIR_NOT_FOUND
         topic = self._image.topics.get(name)

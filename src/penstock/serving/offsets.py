@@ -8,12 +8,15 @@ OFFSET_NOT_AVAILABLE where that matters. Records are searched in worker threads
 
 from __future__ import annotations
 
+from penstock.auth.principal import Principal
+from penstock.auth.types import Operation
 from penstock.base.errors import ApiError, ErrorCode, StorageError
 from penstock.log.manager import LogManager
 from penstock.log.time_lookup import MAX_TIMESTAMP, Allowance, TimestampOffset
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.serving.read_plan import READ_COMMITTED
+from penstock.serving.rights import Rights
 
 __all__ = ["MAX_TIMESTAMP", "OffsetLookup", "OffsetService", "TimestampOffset", "asks_for_record"]
 
@@ -30,21 +33,31 @@ def asks_for_record(timestamp: int) -> bool:
 
 
 class OffsetService:
-    def __init__(self, replicas: ReplicaManager, logs: LogManager) -> None:
+    def __init__(self, replicas: ReplicaManager, logs: LogManager, rights: Rights) -> None:
         self._replicas = replicas
         self._logs = logs
+        self._rights = rights
 
-    def lookup(self, principal: str, isolation: int) -> OffsetLookup:
+    def lookup(self, principal: Principal, isolation: int) -> OffsetLookup:
         """What one request asks for."""
-        return OffsetLookup(self._replicas, self._logs, isolation)
+        return OffsetLookup(self._replicas, self._logs, self._rights, principal, isolation)
 
 
 class OffsetLookup:
     """The look-ups of one request, which share a limit of work on the event loop."""
 
-    def __init__(self, replicas: ReplicaManager, logs: LogManager, isolation: int) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        logs: LogManager,
+        rights: Rights,
+        principal: Principal,
+        isolation: int,
+    ) -> None:
         self._replicas = replicas
         self._logs = logs
+        self._rights = rights
+        self._principal = principal
         self._isolation = isolation
         self._allowance = Allowance()
 
@@ -70,6 +83,7 @@ class OffsetLookup:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(e)) from e
 
     def _leader(self, topic: str, index: int, leader_epoch: int) -> Partition:
+        self._rights.require_topic(self._principal, Operation.DESCRIBE, topic)
         partition = self._replicas.leader_of(topic, index)
         partition.check_leader_epoch(leader_epoch)
         return partition

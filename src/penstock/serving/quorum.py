@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
+from penstock.auth.principal import Principal
+from penstock.auth.types import Operation
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.controlling.quorum_fetches import Done, QuorumFetch
+from penstock.serving.rights import Rights
 from penstock.wire.messages.fetch import FetchRequest
 from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from penstock.wire.schema import Message
 
 
 class QuorumService:
-    def __init__(self, driver: QuorumDriver) -> None:
+    def __init__(self, driver: QuorumDriver, rights: Rights) -> None:
         self._driver = driver
+        self._rights = rights
+
+    def require_node(self, principal: Principal) -> None:
+        """`ApiError` unless it may speak for a node."""
+        self._rights.require_cluster(principal, Operation.CLUSTER_ACTION)
 
     @property
     def has_started(self) -> bool:
@@ -26,16 +34,19 @@ class QuorumService:
         """Whether the node has never been part of a cluster."""
         return self._driver.log.is_new
 
-    def handle(self, principal: str, request: Message) -> Awaitable[Any]:
+    def handle(self, principal: Principal, request: Message) -> Awaitable[Any]:
         """The response to a vote, the begin or end of an epoch, or a change of a voter."""
+        self.require_node(principal)
         return self._driver.handle(request)
 
-    def fetch(self, principal: str, request: FetchRequest, done: Done) -> QuorumFetch:
+    def fetch(self, principal: Principal, request: FetchRequest, done: Done) -> QuorumFetch:
         """Have `done` called with records of the metadata log, when there are any; with None, if
         the caller has to ask another node.
         """
+        self.require_node(principal)
         return self._driver.fetches.fetch(request, done)
 
-    def fetch_snapshot(self, principal: str, request: FetchSnapshotRequest) -> Awaitable[Any]:
+    def fetch_snapshot(self, principal: Principal, request: FetchSnapshotRequest) -> Awaitable[Any]:
         """A piece of a snapshot of the metadata."""
+        self.require_node(principal)
         return self._driver.fetches.fetch_snapshot(request)

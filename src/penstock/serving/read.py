@@ -32,6 +32,8 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from penstock.auth.principal import Principal
+from penstock.auth.types import Operation
 from penstock.base.errors import (
     ApiError,
     CorruptRecord,
@@ -68,6 +70,7 @@ from penstock.serving.read_session import (
     PARTITIONS_AT_ONCE_MAX,
     FetchPartition,
 )
+from penstock.serving.rights import TOPIC_DENIED, Rights
 
 log = logging.getLogger("penstock.serving")
 
@@ -78,6 +81,16 @@ PARTITIONS_PER_STEP: Final = 8
 """Partitions that are handled before others may run; their logs may have to be opened."""
 
 
+_READ: Final = Operation.READ
+_NOT_READ: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+
+
 class ReadService:
     def __init__(
         self,
@@ -86,8 +99,10 @@ class ReadService:
         planner: ReadPlanner,
         quota: ReplicationQuota,
         hints: LeaderHints,
+        rights: Rights,
     ) -> None:
         """`quota` is that of throttled followers."""
+        self._rights = rights
         self._replicas = replicas
         self._turns = turns
         self._planner = planner
@@ -118,7 +133,9 @@ class ReadService:
         if len(session.partitions) > PARTITIONS_AT_ONCE_MAX and context.is_wide:
             return self._begin_wide(read)
         refused = NOTHING_REFUSED
-        if params.is_follower:
+        if self._rights.active:
+            refused = self._denied(request.principal, params, context.to_check())
+        if params.is_follower and not refused:
             refused = self._note_progress(context.to_check(), params)
         parts, found, urgent, _ = self._planner.plan(context.to_check(), params, refused)
         parts = self._registered(read, parts, requests=1)
@@ -128,6 +145,21 @@ class ReadService:
             return None
         read.park(self._loop, parts)
         return read
+
+    def _denied(
+        self, principal: Principal, params: ReadParams, to_check: list[FetchPartition]
+    ) -> Mapping[FetchPartition, ApiError]:
+        """The partitions that the principal may not read; of one that poses as a follower, all."""
+        rights = self._rights
+        if params.is_follower:
+            if rights.cluster(principal, Operation.CLUSTER_ACTION):
+                return NOTHING_REFUSED
+            return dict.fromkeys(to_check, TOPIC_DENIED)
+        return {
+            wanted: TOPIC_DENIED
+            for wanted in to_check
+            if not rights.topic(principal, _READ, wanted.topic)
+        }
 
     def _note_progress(
         self, to_check: list[FetchPartition], params: ReadParams
@@ -262,7 +294,9 @@ class ReadService:
         session = read.context.session
         for to_check in _some_at_a_time(read.context.to_check()):
             refused = NOTHING_REFUSED
-            if read.params.is_follower:
+            if self._rights.active:
+                refused = self._denied(read.principal, read.params, to_check)
+            if read.params.is_follower and not refused:
                 refused = self._note_progress(to_check, read.params)
             plan = self._planner.plan(to_check, read.params, refused, plan)
             if session.parked is read and not read.may_wait(plan):
@@ -479,7 +513,7 @@ class ReadService:
             part.partition.counters.failed_fetch_requests += 1
         code = part.error.code if part.error is not None else ErrorCode.UNKNOWN_SERVER_ERROR
         # As in Kafka: an empty list of aborted transactions for unknown partitions, else null.
-        missing = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+        missing = code in _NOT_READ
         wanted = part.wanted
         leader = params.hints and self._hints.leader(code, wanted.topic, wanted.index)
         leader_id, leader_epoch = leader or (-1, -1)

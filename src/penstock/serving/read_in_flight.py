@@ -11,6 +11,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
+from penstock.auth.principal import Principal
 from penstock.base.results import TopicData
 from penstock.partitions.waiting import CHANGED, RELEASED
 from penstock.serving.read_plan import PartitionRead, ReadParams, ReadPlan
@@ -28,7 +29,7 @@ class ReadRequest:
 
     __slots__ = ("context", "params", "principal")
 
-    def __init__(self, principal: str, context: ReadContext, params: ReadParams) -> None:
+    def __init__(self, principal: Principal, context: ReadContext, params: ReadParams) -> None:
         self.principal = principal
         self.context = context
         self.params = params
@@ -75,6 +76,7 @@ class ReadInFlight(ReadResult):
         "_timer",
         "context",
         "params",
+        "principal",
     )
 
     def __init__(
@@ -85,6 +87,7 @@ class ReadInFlight(ReadResult):
         self._done: Callable[[ReadResult], None] | None = done
         self.context = request.context
         self.params = request.params
+        self.principal = request.principal
         self._found = 0  # bytes that the plan found
         self._arrived = 0  # bytes since
         self._released = False  # older data may have become readable since

@@ -7,26 +7,31 @@ from __future__ import annotations
 
 import asyncio
 
+from penstock.auth.principal import Principal
+from penstock.auth.types import Operation
 from penstock.base.errors import ApiError, ErrorCode, StorageError
 from penstock.metadata.names import check_topic_name
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
+from penstock.serving.rights import Rights
 from penstock.wire.messages.describe_producers import ProducerState
 
 TO_HIGH_WATERMARK = -1
 
 
 class RecordService:
-    def __init__(self, replicas: ReplicaManager) -> None:
+    def __init__(self, replicas: ReplicaManager, rights: Rights) -> None:
         self._replicas = replicas
+        self._rights = rights
 
     async def delete(
-        self, principal: str, topic: str, index: int, offset: int, deadline: float
+        self, principal: Principal, topic: str, index: int, offset: int, deadline: float
     ) -> int:
         """Move a partition's log start up to `offset`, `TO_HIGH_WATERMARK` for all that is
         committed, and give the new low watermark: when every live replica has moved, or
         REQUEST_TIMED_OUT at `deadline`, a time of the event loop.
         """
+        self._rights.require_topic(principal, Operation.DELETE, topic)
         try:
             partition = self._replicas.leader_of(topic, index)
             offset = _move_log_start(partition, offset)
@@ -41,18 +46,21 @@ class RecordService:
         return partition.low_watermark
 
     def end_of_epoch(
-        self, principal: str, topic: str, index: int, leader_epoch: int, epoch: int
+        self, principal: Principal, topic: str, index: int, leader_epoch: int, epoch: int
     ) -> tuple[int, int]:
         """(epoch, end offset) of the latest epoch up to `epoch`; `leader_epoch` is the one that
         the client knows, -1 for none.
         """
+        if not self._rights.cluster(principal, Operation.CLUSTER_ACTION):
+            self._rights.require_topic(principal, Operation.DESCRIBE, topic)
         partition = self._replicas.leader_of(topic, index)
         partition.check_leader_epoch(leader_epoch)
         return partition.end_of_epoch(epoch)
 
-    def producers(self, principal: str, topic: str, index: int) -> list[ProducerState]:
+    def producers(self, principal: Principal, topic: str, index: int) -> list[ProducerState]:
         """The idempotent and transactional producers that a replica remembers, a follower's too."""
         check_topic_name(topic)
+        self._rights.require_topic(principal, Operation.READ, topic)
         producers = self._replicas.replica_of(topic, index).log.producers
         return [
             ProducerState(

@@ -25,6 +25,7 @@ from penstock.serving.quorum import QuorumService
 from penstock.serving.read_in_flight import ReadInFlight, ReadRequest, ReadResult
 from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
+from penstock.serving.security import SecurityService
 from penstock.serving.settings import SettingService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
@@ -57,6 +58,8 @@ class Services:
     """Settings of topics, brokers and groups."""
     cluster: ClusterService
     """Brokers, features, and requests to the active controller."""
+    security: SecurityService
+    """Users and their credentials."""
     quorum: QuorumService
     """What the nodes of the metadata quorum ask of each other."""
     count_error: CountError

@@ -31,8 +31,10 @@ ALL_TOPICS_FORMS_MAX = 4
 
 T = TypeVar("T")
 
-Form: TypeAlias = tuple[int, bool]
-"""The version of an answer, and whether it tells what a client is allowed to do."""
+Form: TypeAlias = tuple[int, int]
+"""The version of an answer, and what it says the client is allowed to do with the topic: so nobody
+is told what another one may do.
+"""
 
 
 class AllTopics:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,8 +18,10 @@ from typing import Any
 import uvloop
 
 from penstock.net.admission import Admission
-from penstock.net.connection import Connection, Exchange
+from penstock.net.connection import Connection
+from penstock.net.exchange import Exchange
 from penstock.net.server import NetLimits, Server
+from penstock.net.tls import ListenerTls
 
 PRODUCE, FETCH = 0, 1
 WAIT_SECONDS_MAX = 20.0
@@ -168,8 +171,8 @@ class Served:
         self.address = address
         self.clients: list[Client] = []
 
-    async def client(self) -> Client:
-        made = Client(*await asyncio.open_connection(*self.address, limit=1 << 26))
+    async def client(self, tls: ssl.SSLContext | None = None) -> Client:
+        made = Client(*await asyncio.open_connection(*self.address, limit=1 << 26, ssl=tls))
         self.clients.append(made)
         return made
 
@@ -179,10 +182,12 @@ class Served:
 
 
 @asynccontextmanager
-async def served(admission: Admission | None = None, **limits: Any) -> AsyncIterator[Served]:
+async def served(
+    admission: Admission | None = None, tls: ListenerTls | None = None, **limits: Any
+) -> AsyncIterator[Served]:
     """A listener with these limits that lives for one test; at its end nothing may be left over."""
     script = Script()
-    server = Server("TEST", NetLimits(**limits), script, script.answered, admission)
+    server = Server("TEST", NetLimits(**limits), script, script.answered, admission, tls)
     net = Served(server, script, server.bind("127.0.0.1", 0))
     await server.start()
     try:
@@ -191,5 +196,7 @@ async def served(admission: Admission | None = None, **limits: Any) -> AsyncIter
         for client in net.clients:
             client.close()
         await server.stop(0.0)
-        await until(lambda: not server.connections)
+        await until(lambda: not server.open_connections)
+    assert not server.admission.per_ip, "somebody still counts"
+    assert not server.admission.per_listener.total(), "somebody still counts"
     assert net.used == 0, "request memory leaked"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
-from penstock.net import connection, server
 from penstock.net.admission import Admission, ConnectionLimits
 from penstock.net.connection import WAITING_REQUESTS_MAX, WRITE_BUFFER_HIGH_BYTES
-from unit.net.served import PRODUCE, Served, frame, run, served, settled, until
+from unit.net.idle_clock import IDLE_MS, Clock, swept
+from unit.net.served import PRODUCE, frame, run, served, settled, until
 
 MIB = 1 << 20
 
@@ -132,38 +131,9 @@ def test_thousands_of_connects_and_disconnects_leave_nothing() -> None:
     run(test)
 
 
-IDLE_MS = 600_000  # much longer than a test takes: only the test's clock gets there
-NS_PER_MS = 1_000_000
-
-
-class Clock:
-    """The clock by which connections are idle; the test puts it on."""
-
-    def __init__(self) -> None:
-        self._ahead_ns = 0
-
-    def __call__(self) -> int:
-        return time.monotonic_ns() + self._ahead_ns
-
-    def pass_ms(self, milliseconds: int) -> None:
-        self._ahead_ns += milliseconds * NS_PER_MS
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Such a clock for listeners of this test, which look at it often."""
-    clock = Clock()
-    monkeypatch.setattr(server, "monotonic_ns", clock)
-    monkeypatch.setattr(connection, "monotonic_ns", clock)
-    monkeypatch.setattr(server, "IDLE_SWEEP_SECONDS_MAX", 0.01)
-    return clock
-
-
-async def swept(net: Served, times: int = 3) -> None:
-    """Returns when the listener has looked for idle connections so many times more."""
-    for _ in range(times):
-        before = net.server._sweeper
-        await until(lambda before=before: net.server._sweeper is not before)  # type: ignore[misc]
+    return Clock(monkeypatch)
 
 
 def test_an_idle_connection_is_closed(clock: Clock) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+
+import pytest
+
 from penstock.net.connection import Connection
+from penstock.net.large_frames import LARGE_FRAME_BYTES
 from unit.net.served import FETCH, PRODUCE, frame, run, served, settled, until
 
 
@@ -122,17 +128,73 @@ def test_what_waits_behind_a_refused_request_is_not_started() -> None:
     run(test)
 
 
-def test_a_connection_that_ends_takes_its_waiting_requests_with_it() -> None:
+def test_a_connection_that_is_reset_takes_its_waiting_requests_with_it() -> None:
     async def test() -> None:
         async with served() as net:
             net.script.at_once = False
             client = await net.client()
             await client.send(frame(1) + frame(2) + frame(3))
             await until(lambda: net.used > 0)
+            sock = client.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
             await until(lambda: not net.server.connections)
             net.script.finish(1)
             assert await settled(lambda: net.script.seen) == [1]
             assert net.used == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [0, 3 * LARGE_FRAME_BYTES])
+def test_what_a_peer_sent_before_it_hung_up_is_served(size: int) -> None:
+    """As in Kafka: a consumer that is closed in a hurry sends LeaveGroup behind a commit of offsets
+    and does not wait for either.
+    """
+
+    async def test() -> None:
+        async with served() as net:
+            net.script.at_once = False
+            client = await net.client()
+            await client.send(b"".join(frame(i, body=bytes(size)) for i in range(3)))
+            client.writer.write_eof()
+            assert await settled(lambda: net.script.seen) == [0]
+            for number in range(3):
+                net.script.finish(number)
+            assert await client.receive_ids(3) == [0, 1, 2]
+            assert await client.is_closed()
+            await until(lambda: not net.server.connections)
+
+    run(test)
+
+
+def test_a_peer_that_reads_no_more_has_its_requests_served_too() -> None:
+    async def test() -> None:
+        async with served() as net:
+            net.script.at_once = False
+            client = await net.client()
+            await client.send(frame(0) + frame(1))
+            client.writer.close()
+            assert await settled(lambda: net.script.seen) == [0]
+            net.script.finish(0)
+            assert net.script.seen == [0, 1]
+            net.script.finish(1)
+            await until(lambda: not net.server.connections)
+
+    run(test)
+
+
+def test_a_peer_that_hangs_up_with_nothing_behind_is_forgotten_at_once() -> None:
+    async def test() -> None:
+        async with served() as net:
+            net.script.at_once = False
+            client = await net.client()
+            await client.send(frame(0))
+            await until(lambda: net.script.exchanges)
+            given_up: list[int] = []
+            net.script.exchanges[0].on_abandoned = lambda: given_up.append(0)
+            client.writer.write_eof()
+            await until(lambda: given_up)
+            assert await client.is_closed()
 
     run(test)

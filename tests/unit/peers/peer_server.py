@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 import uvloop
 
-from penstock.net.connection import Connection, Exchange
+from penstock.net.connection import Connection
+from penstock.net.exchange import Exchange
 from penstock.net.server import NetLimits, Server
 from penstock.peers.connection import Address, response_type
 from penstock.wire.apis import ApiKey, response_header_version

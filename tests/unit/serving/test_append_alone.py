@@ -12,8 +12,10 @@ import pytest
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.results import PartitionAnswer
+from penstock.metadata.image import MetadataImage
 from penstock.partitions.partition import Partition
 from penstock.serving.append import AppendRequest, AppendResult, AppendService
+from penstock.serving.rights import Rights
 from penstock.wire.compression import Compression
 from penstock.wire.records import Record, build_batch
 from support.batches import batch
@@ -62,7 +64,7 @@ class Publisher:
     """Hands requests to the service, and keeps what comes back."""
 
     def __init__(self, it: Alone) -> None:
-        made = (it.turns, NoHints(), it.clock, Verification())
+        made = (it.turns, NoHints(), it.clock, Verification(), Rights(MetadataImage()))
         parts: tuple[Any, ...] = (Replicas(it.partition), *made)
         self.service = AppendService(*parts)
         self.results: list[AppendResult] = []

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.api.registry import ANONYMOUS, APIS, Request
+from penstock.api.registry import APIS, Request
+from penstock.auth.principal import Principal, anonymous
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.peers.errors import PeerError
 from penstock.serving.services import Services
@@ -26,6 +27,9 @@ from support.calls import RawTopic, produce_request
 from unit.net.served import run
 from unit.serving.cluster_rig import Nodes, nodes
 from unit.serving.rig import until
+
+ANONYMOUS = anonymous("127.0.0.1")
+ANNA = Principal("User", "anna", "10.1.2.3")
 
 
 def test_every_node_takes_a_change_to_the_controller(tmp_path: Path) -> None:
@@ -119,10 +123,10 @@ def test_the_controller_is_told_for_whom_it_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = APIS[ApiKey.UNREGISTER_BROKER]
-    seen: list[tuple[str, str, bool]] = []
+    seen: list[tuple[Principal, bool]] = []
 
     async def watched(services: Services, request: Request[Any]) -> Any:
-        seen.append((request.principal, request.client_host, request.forwarded))
+        seen.append((request.principal, request.forwarded))
         assert api.handle is not None
         return await api.handle(services, request)
 
@@ -132,14 +136,12 @@ def test_the_controller_is_told_for_whom_it_is_asked(
         async with nodes(tmp_path) as cluster:
             asked = cluster.broker(cluster.others[0])
             request = UnregisterBrokerRequest(broker_id=99)
-            answer = await asked.services.cluster.ask(
-                "User:anna", request, 0, "10.1.2.3", forward=True
-            )
+            answer = await asked.services.cluster.ask(ANNA, request, 0, forward=True)
             assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
             assert answer.error_message == "broker 99 is not registered"
-            assert seen == [("User:anna", "10.1.2.3", True)]
+            assert seen == [(ANNA, True)]
             with pytest.raises(ApiError) as refused:
-                await asked.services.cluster.ask("User:anna", request, 0, "", forward=False)
+                await asked.services.cluster.ask(ANNA, request, 0, forward=False)
             assert refused.value.code == ErrorCode.NOT_CONTROLLER
             assert len(seen) == 1
 
