@@ -57,6 +57,7 @@ class ActiveController:
         node_id: int,
         listener: str,
         now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
         submit: Callable[[Callable[[Controller], Deciding[Any]]], Awaitable[Any]],
     ) -> None:
         """`listener` is the one by which nodes reach each other."""
@@ -64,6 +65,7 @@ class ActiveController:
         self._node_id = node_id
         self._listener = listener
         self._now_ms = now_ms
+        self._wall_ms = wall_ms
         self._submit = submit
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -118,7 +120,7 @@ class ActiveController:
 
     def _due(self, controller: Controller) -> Decision[EndedSession | None]:
         self._notice_hold_up()
-        return controller.tick(self._now_ms())
+        return controller.tick(self._now_ms(), self._wall_ms())
 
     def _check(self) -> None:
         self._notice_hold_up()

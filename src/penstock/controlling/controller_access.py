@@ -2,6 +2,7 @@
 
 `ask` decides on this node, if it is the active controller (`_HERE` has how), and sends the request
 there otherwise: nodes' own requests as they are, clients' in an envelope that names the principal.
+Rights are asked for where it is decided (`guard`).
 After NOT_CONTROLLER or a lost connection the controller is looked up again, until the time-out.
 
 A request whose answer was lost is sent again: it may be carried out twice, the second time with an
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from penstock.auth.principal import Principal
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.controlling.active_controller import Link
 from penstock.controlling.quorum_driver import QuorumDriver
@@ -30,21 +33,28 @@ from penstock.wire.apis import APIS, ApiKey, request_header_version, response_he
 from penstock.wire.decoders import skip_tags
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from penstock.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from penstock.wire.messages.alter_configs import AlterConfigsRequest
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from penstock.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
+from penstock.wire.messages.create_acls import CreateAclsRequest
+from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.wire.messages.create_partitions import CreatePartitionsRequest
 from penstock.wire.messages.create_topics import CreateTopicsRequest
 from penstock.wire.messages.default_principal_data import DefaultPrincipalData
+from penstock.wire.messages.delete_acls import DeleteAclsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest
 from penstock.wire.messages.describe_quorum import DescribeQuorumRequest
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest
 from penstock.wire.messages.envelope import EnvelopeRequest
+from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from penstock.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from penstock.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.wire.messages.update_features import UpdateFeaturesRequest
 from penstock.wire.schema import Message
@@ -53,6 +63,10 @@ R = TypeVar("R")
 Q = TypeVar("Q", bound=Message)
 
 Decide: TypeAlias = Callable[["ControllerAccess", "_Question"], Awaitable[Any]]
+Guard: TypeAlias = Callable[[Principal, Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]
+"""The response to a principal's request, as far as it has the rights; it is given how to have a
+request decided.
+"""
 
 CALL_TIMEOUT_S = 30.0
 ATTEMPT_TIMEOUT_S = 5.0
@@ -71,14 +85,15 @@ class _Question(NamedTuple):
 
     request: Any
     version: int | None
-    principal: str | None
-    client_host: str
+    principal: Principal | None
     link: Link | None
 
 
 class ControllerAccess:
-    def __init__(self, driver: QuorumDriver, peers: Peers) -> None:
+    def __init__(self, driver: QuorumDriver, peers: Peers, guard: Guard | None = None) -> None:
+        """`guard` is asked on this node for every request that has a principal."""
         self._driver = driver
+        self._guard = guard
         self._peers = peers
         self._loop = asyncio.get_running_loop()
 
@@ -104,8 +119,7 @@ class ControllerAccess:
         request: Message,
         *,
         version: int | None = None,
-        principal: str | None = None,
-        client_host: str = "",
+        principal: Principal | None = None,
         link: Link | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
         attempt_s: float = ATTEMPT_TIMEOUT_S,
@@ -115,12 +129,12 @@ class ControllerAccess:
         `timeout_s`.
 
         `version` is that of the client, whose answer has to fit it; without one it is the newest.
-        `principal` and `client_host` are the client's; without, the request is this node's own.
+        `principal` is the client's; without, the request is this node's own.
         `link` is the connection of a broker's own request. After `attempt_s` without an answer the
         request is sent again over a new connection. Without `forward` only this node is asked, and
         once.
         """
-        question = _Question(request, version, principal, client_host, link)
+        question = _Question(request, version, principal, link)
         deadline = self._loop.time() + timeout_s
         while True:
             try:
@@ -153,7 +167,14 @@ class ControllerAccess:
 
     async def _decide_here(self, question: _Question) -> Any:
         self._check_failure()
-        return await _HERE[type(question.request)](self, question)
+        decide, principal = _HERE[type(question.request)], question.principal
+        if self._guard is None or principal is None:
+            return await decide(self, question)
+        return await self._guard(
+            principal,
+            question.request,
+            lambda request: decide(self, question._replace(request=request)),
+        )
 
     def _check_failure(self) -> None:
         if self._driver.failure is not None:
@@ -265,14 +286,21 @@ def _envelope(question: _Question, key: ApiKey, version: int, encoded: bytes) ->
     return EnvelopeRequest(
         request_data=header + encoded,
         request_principal=None if principal is None else _encode_principal(principal),
-        client_host_address=_encode_host(question.client_host),
+        client_host_address=_encode_host("" if principal is None else principal.host),
     )
 
 
-def _encode_principal(principal: str) -> bytes:
-    """A principal as Kafka's brokers encode it: a version, then the structure."""
-    kind, _, name = principal.partition(":")
-    return b"\0\0" + DefaultPrincipalData(type=kind, name=name).encode(0)
+def _encode_principal(principal: Principal) -> bytes:
+    """A principal as Kafka's brokers encode it: a version, then the structure. What follows is
+    ours: the roles that its credential grants, as JSON, if there are any.
+    """
+    data = DefaultPrincipalData(
+        type=principal.type,
+        name=principal.name,
+        token_authenticated=principal.token_authenticated,
+    )
+    roles = json.dumps(sorted(principal.roles)).encode() if principal.roles else b""
+    return b"\0\0" + data.encode(0) + roles
 
 
 def _encode_host(host: str) -> bytes:
@@ -286,22 +314,42 @@ def _decided_by(decide: Callable[[Controller, Q], Deciding[Any]]) -> Decide:
     return lambda access, question: access.submit(lambda c: decide(c, question.request))
 
 
+def _decided_for_principal(decide: Callable[[Controller, Q, str, int], Deciding[Any]]) -> Decide:
+    """By the principal and the time of day."""
+
+    async def decided(access: ControllerAccess, question: _Question) -> Any:
+        principal = question.principal
+        if principal is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a request for tokens names its principal")
+        wall_ms = access._driver.wall_ms
+        return await access.submit(lambda c: decide(c, question.request, principal.text, wall_ms()))
+
+    return decided
+
+
 _HERE: dict[type[Message], Decide] = {
     AddRaftVoterRequest: ControllerAccess._ask_quorum,
     AllocateProducerIdsRequest: _decided_by(Controller.allocate_producer_ids),
+    AlterClientQuotasRequest: _decided_by(Controller.alter_client_quotas),
     AlterConfigsRequest: _decided_by(Controller.alter_configs),
     AlterPartitionReassignmentsRequest: _decided_by(Controller.alter_partition_reassignments),
     AlterPartitionRequest: _decided_by(Controller.alter_partition),
+    AlterUserScramCredentialsRequest: _decided_by(Controller.alter_user_scram_credentials),
     BrokerHeartbeatRequest: ControllerAccess._broker_heartbeat,
     BrokerRegistrationRequest: ControllerAccess._register_broker,
+    CreateAclsRequest: _decided_by(Controller.create_acls),
+    CreateDelegationTokenRequest: _decided_for_principal(Controller.create_delegation_token),
     CreatePartitionsRequest: _decided_by(Controller.create_partitions),
     CreateTopicsRequest: _decided_by(Controller.create_topics),
+    DeleteAclsRequest: _decided_by(Controller.delete_acls),
     DeleteTopicsRequest: ControllerAccess._delete_topics,
     DescribeQuorumRequest: ControllerAccess._ask_quorum,
     ElectLeadersRequest: _decided_by(Controller.elect_leaders),
+    ExpireDelegationTokenRequest: _decided_for_principal(Controller.expire_delegation_token),
     IncrementalAlterConfigsRequest: _decided_by(Controller.incremental_alter_configs),
     ListPartitionReassignmentsRequest: _decided_by(Controller.list_partition_reassignments),
     RemoveRaftVoterRequest: ControllerAccess._ask_quorum,
+    RenewDelegationTokenRequest: _decided_for_principal(Controller.renew_delegation_token),
     UnregisterBrokerRequest: _decided_by(Controller.unregister_broker),
     UpdateFeaturesRequest: _decided_by(Controller.update_features),
 }

@@ -26,6 +26,7 @@ from penstock.controlling.committed_metadata import Decided
 from penstock.metadata.controller import Controller, Deciding
 from penstock.metadata.image import MetadataImage, Partition
 from penstock.metadata.records import MetadataRecord, PartitionRecord, encode_record
+from penstock.metadata.token_control import TokenRules
 from penstock.metadata.topic_control import ELEMENTS_PER_STEP
 from penstock.net.turn import in_turns
 from penstock.raft.effects import BecameLeader
@@ -45,6 +46,8 @@ class ControllerSeat:
         self._driver = driver
         self.settings = settings
         self._rng = rng
+        self.tokens = TokenRules()
+        """What the settings say about delegation tokens; without a key there are none."""
         self._led: BecameLeader | None = None
         self._deciding = asyncio.Lock()
         """Held while a decision is made, until the controller's image has its records."""
@@ -78,9 +81,15 @@ class ControllerSeat:
             cluster_id=self.cluster_id,
             now_ms=driver.now_ms(),
             voters=lambda: [key.id for key in driver.quorum.voters.keys],
+            tokens=lambda: self.tokens,
         )
         self.active = ActiveController(
-            controller, config.node_id, config.inter_broker_listener, driver.now_ms, self.submit
+            controller,
+            config.node_id,
+            config.inter_broker_listener,
+            driver.now_ms,
+            driver.wall_ms,
+            self.submit,
         )
         logger.info("this node is the active controller", extra={"epoch": epoch})
         self.active.start()

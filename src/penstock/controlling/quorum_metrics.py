@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.controlling.quorum_driver import QuorumDriver
-from penstock.observe.metrics import Reading, Registry, Sample
+from penstock.observe.metrics import Reading, Registry
+from penstock.observe.table import (
+    ACTIVE_CONTROLLER,
+    BROKERS_ACTIVE,
+    BROKERS_FENCED,
+    ELECTIONS_FROM_ELR,
+    METADATA_APPLIED_OFFSET,
+    QUORUM_EPOCH,
+    QUORUM_HIGH_WATERMARK,
+    QUORUM_LEADER_ID,
+    QUORUM_VOTERS,
+)
 
-_ELR_ELECTIONS = "penstock_elections_from_elr_total"
-
-_GAUGES = {
-    "penstock_active_controller": "1 on the node that is the active controller, else 0.",
-    "penstock_quorum_leader_id": "The quorum's leader as this node knows it; -1: none.",
-    "penstock_quorum_epoch": "The quorum's epoch as this node knows it.",
-    "penstock_quorum_voters": "Voters of the quorum as this node knows them.",
-    "penstock_quorum_high_watermark": "Committed records of the metadata log.",
-    "penstock_metadata_applied_offset": "Records of the metadata log that this node has applied.",
-    "penstock_brokers_active": "Registered brokers that are not fenced.",
-    "penstock_brokers_fenced": "Registered brokers that are fenced.",
-}
+_GAUGES = (
+    ACTIVE_CONTROLLER,
+    QUORUM_LEADER_ID,
+    QUORUM_EPOCH,
+    QUORUM_VOTERS,
+    QUORUM_HIGH_WATERMARK,
+    METADATA_APPLIED_OFFSET,
+    BROKERS_ACTIVE,
+    BROKERS_FENCED,
+)
 
 
 class QuorumMetrics:
@@ -43,10 +52,7 @@ class QuorumMetrics:
             len(brokers) - fenced,
             fenced,
         )
-        for (name, documentation), value in zip(_GAUGES.items(), values, strict=True):
-            yield Reading(name, documentation, "gauge", [Sample(name, {}, value)])
+        for metric, value in zip(_GAUGES, values, strict=True):
+            yield metric.one(value)
         active = driver.seat.active
-        elections = 0 if active is None else active.controller.elr_elections_total
-        documentation = "Leaders elected from eligible leader replicas by this controller."
-        sample = Sample(_ELR_ELECTIONS, {}, elections)
-        yield Reading(_ELR_ELECTIONS, documentation, "counter", [sample])
+        yield ELECTIONS_FROM_ELR.one(0 if active is None else active.controller.elr_elections_total)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.errors import ApiError, ErrorCode
@@ -25,6 +25,7 @@ from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.consumer.regex import TopicPattern, pattern_of
 from penstock.coordinator.consumer.subscriptions import matchable
 from penstock.coordinator.effects import EndTxnMarker, ProducerIdentity
+from penstock.coordinator.group import Group, RebalanceCounts
 from penstock.coordinator.offsets import GroupOffset
 from penstock.coordinator.refusals import refuse
 from penstock.coordinator.shard import GroupShard
@@ -78,9 +79,12 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
         )
         self._group_config = group_config(config)
         self._topics = ImageTopics(env.metadata)
+        self.rebalances = RebalanceCounts()
 
     def _make_shard(self, index: int, leader_epoch: int) -> GroupShard:
-        return GroupShard(self._group_config, self._topics, self._env.rng, self._overrides)
+        return GroupShard(
+            self._group_config, self._topics, self._env.rng, self._overrides, self.rebalances
+        )
 
     def settings_changed(self, config: BrokerConfig) -> None:
         self._group_config = group_config(config)
@@ -96,8 +100,15 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
     # -- what is large -------------------------------------------------------------------------
 
     def submit(
-        self, key: str, request: Message, version: int, client_id: str, client_host: str
+        self,
+        key: str,
+        request: Message,
+        version: int,
+        client_id: str,
+        client_host: str,
+        sees: Callable[[str], bool] | None = None,
     ) -> Message | Awaitable[Message]:
+        """`sees` says of which topics the client may know, by name; None: of all."""
         if isinstance(request, OffsetCommitRequest) and request.has_more_than(OFFSETS_AT_ONCE_MAX):
             return self._submit_in_turns(key, request, version, client_id, client_host)
         if (
@@ -105,8 +116,32 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
             and request.subscribed_topic_regex
             and len(self._metadata.topics) > MATCHED_AT_ONCE_MAX
         ):
-            return self._match_then_submit(key, request, version, client_id, client_host)
-        return super().submit(key, request, version, client_id, client_host)
+            return self._match_then_submit(key, request, version, client_id, client_host, sees)
+        return self._submit(key, request, version, client_id, client_host, sees)
+
+    def _submit(
+        self,
+        key: str,
+        request: Message,
+        version: int,
+        client_id: str,
+        client_host: str,
+        sees: Callable[[str], bool] | None,
+    ) -> Message | Awaitable[Message]:
+        if sees is None:
+            return super().submit(key, request, version, client_id, client_host)
+        driver = self._driver_of(key)
+        if driver is None:
+            return refuse(request, version, ErrorCode.NOT_COORDINATOR)
+        return driver.submit(
+            request,
+            version,
+            client_id,
+            client_host,
+            handle=lambda shard, caller, now_ms: shard.handle(
+                request, caller._replace(sees=sees), now_ms
+            ),
+        )
 
     async def _match_then_submit(
         self,
@@ -115,12 +150,13 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
         version: int,
         client_id: str,
         client_host: str,
+        sees: Callable[[str], bool] | None,
     ) -> Message:
         """Match a regular expression with very many topics before the group asks for it."""
         pattern = self._pattern(key, request.subscribed_topic_regex or "")
         if pattern is not None:
             await in_turns(pattern.learn(matchable(self._topics)))
-        answer = super().submit(key, request, version, client_id, client_host)
+        answer = self._submit(key, request, version, client_id, client_host, sees)
         return await answer if inspect.isawaitable(answer) else answer
 
     def _pattern(self, key: str, regex: str) -> TopicPattern | None:
@@ -215,8 +251,10 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
 
     # -- what the node knows -------------------------------------------------------------------
 
-    def group_count(self) -> int:
-        return sum(len(driver.shard.groups) for driver in self._drivers.values())
+    def loaded_groups(self) -> Iterator[Group]:
+        """Every group of a loaded shard; groups may come and go meanwhile."""
+        for shard in self._active_shards():
+            yield from list(shard.groups.values())
 
     def committed_offsets(self) -> Iterator[GroupOffset]:
         """The committed offsets of all loaded groups, for lag; groups may change meanwhile."""

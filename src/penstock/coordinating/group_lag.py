@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.errors import ApiError, StorageError
 from penstock.log.time_lookup import timestamp_at
-from penstock.observe.metrics import SAMPLES_PER_PART, Reading, Registry, Sample, slices
+from penstock.observe.metrics import SAMPLES_PER_PART, Reading, Registry
+from penstock.observe.table import GROUP_LAG_MESSAGES as _MESSAGES
+from penstock.observe.table import GROUP_LAG_SECONDS as _SECONDS
+from penstock.observe.table import GROUPS_LAG_MESSAGES as _TOTAL
 
 if TYPE_CHECKING:
     from penstock.base.clock import Clock
@@ -27,13 +30,6 @@ LOGS_OPENED_MAX = 50
 """How many logs one scrape opens that have not been used since the start."""
 HEADERS_READ_MAX = 1_000
 """How many batch headers one scrape reads."""
-
-_MESSAGES = "penstock_group_lag_messages"
-_MESSAGES_DOC = "Messages that a group is behind, by group, topic and partition."
-_SECONDS = "penstock_group_lag_seconds"
-_SECONDS_DOC = "Age of the first message that a group has not committed, by the same."
-_TOTAL = "penstock_groups_lag_messages"
-_TOTAL_DOC = "Messages that groups are behind, over all groups."
 
 
 class Lag(NamedTuple):
@@ -62,11 +58,6 @@ class GroupLag:
         self._per_group = per_group
         # The times of the offsets that the last scrape read, by topic, partition and offset.
         self._times: dict[tuple[str, int, int], int] = {}
-        registry.gauge(
-            "penstock_groups",
-            "Groups that this node coordinates.",
-            groups.group_count,
-        )
         registry.add_source(self._collect)
 
     def _collect(self) -> Iterator[Reading]:
@@ -74,24 +65,24 @@ class GroupLag:
         lags: list[Lag] = []
         total = 0
         if self._per_group:
-            yield Reading(_MESSAGES, _MESSAGES_DOC, "gauge", [])
+            yield Reading(_MESSAGES, [])
         for part in _parts(self.read(with_seconds=self._per_group)):
             total += sum(lag.messages for lag in part)
             if self._per_group:
                 lags += part
-                samples = [Sample(_MESSAGES, _labels(lag), lag.messages) for lag in part]
-                yield Reading(_MESSAGES, _MESSAGES_DOC, "gauge", samples)
+                samples = [_MESSAGES.sample(lag.messages, *_labels(lag)) for lag in part]
+                yield Reading(_MESSAGES, samples)
             else:
-                yield Reading(_TOTAL, _TOTAL_DOC, "gauge", [])
-        yield Reading(_TOTAL, _TOTAL_DOC, "gauge", [Sample(_TOTAL, {}, total)])
+                yield Reading(_TOTAL, [])
+        yield _TOTAL.one(total)
         if self._per_group:
-            yield Reading(_SECONDS, _SECONDS_DOC, "gauge", [])
+            yield Reading(_SECONDS, [])
             seconds = (
-                Sample(_SECONDS, _labels(lag), lag.seconds)
+                _SECONDS.sample(lag.seconds, *_labels(lag))
                 for lag in lags
                 if lag.seconds is not None
             )
-            yield from slices(_SECONDS, _SECONDS_DOC, "gauge", seconds)
+            yield from _SECONDS.slices(seconds)
 
     def read(self, *, with_seconds: bool) -> Iterator[Lag]:
         """The lag of every committed offset whose partition this node leads."""
@@ -140,5 +131,5 @@ def _time_of(partition: Partition, offset: int) -> int | None:
     return None if found is None or found < 0 else found
 
 
-def _labels(lag: Lag) -> dict[str, str]:
-    return {"group": lag.group_id, "topic": lag.topic, "partition": str(lag.partition)}
+def _labels(lag: Lag) -> tuple[str, str, str]:
+    return lag.group_id, lag.topic, str(lag.partition)

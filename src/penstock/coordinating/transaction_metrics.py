@@ -12,7 +12,21 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.coordinator.transaction.states import IDLE, PASSED_THROUGH, State
-from penstock.observe.metrics import Kind, Reading, Registry, Sample, slices
+from penstock.observe.metrics import Reading, Registry
+from penstock.observe.table import (
+    LAST_STABLE_OFFSET_LAG_MAX_MESSAGES,
+    LAST_STABLE_OFFSET_LAG_MESSAGES,
+    PARTITIONS_OLDEST_TRANSACTION_SECONDS,
+    TRANSACTIONS_ABORTED,
+    TRANSACTIONS_COMMITTED,
+    TRANSACTIONS_MARKERS_WAITING,
+    TRANSACTIONS_OLDEST_SECONDS,
+    TRANSACTIONS_OPEN,
+    TRANSACTIONS_TIMED_OUT,
+    TRANSACTIONS_VERIFICATION_FAILURES,
+)
+from penstock.observe.table import PARTITION_LAST_STABLE_OFFSET_LAG_MESSAGES as _LAG
+from penstock.observe.table import PARTITION_OLDEST_TRANSACTION_SECONDS as _AGE
 from penstock.partitions.leadership import Role
 
 if TYPE_CHECKING:
@@ -24,11 +38,6 @@ if TYPE_CHECKING:
 
 OPEN_STATES: Final = tuple(s.value for s in State if s not in IDLE and s not in PASSED_THROUGH)
 
-_LAG = "penstock_partition_last_stable_offset_lag_messages"
-_LAG_DOC = "Messages between the last stable offset and the high watermark, by partition."
-_AGE = "penstock_partition_oldest_transaction_seconds"
-_AGE_DOC = "Age of the oldest open transaction, by partition that has one."
-
 
 class _Reading(NamedTuple):
     """One partition that this node leads."""
@@ -38,10 +47,6 @@ class _Reading(NamedTuple):
     lag: int
     age_s: float | None
     """None where no transaction is open."""
-
-    @property
-    def labels(self) -> dict[str, str]:
-        return {"topic": self.topic, "partition": str(self.partition)}
 
 
 class TransactionMetrics:
@@ -71,58 +76,31 @@ class TransactionMetrics:
         for transaction in self._coordinator.open_transactions():
             counts[transaction.state] += 1
             oldest_ms = max(oldest_ms, transaction.age_ms)
-        name = "penstock_transactions_open"
-        by_state = [Sample(name, {"state": state}, n) for state, n in counts.items()]
-        yield Reading(name, "Open transactions of this coordinator, by state.", "gauge", by_state)
-        yield _one(
-            "penstock_transactions_oldest_seconds",
-            "Age of the oldest open transaction of this coordinator.",
-            oldest_ms / 1000,
-        )
-        yield _one(
-            "penstock_transactions_markers_waiting",
-            "Decided transactions of which not all partitions have their marker yet.",
-            self._coordinator.markers.pending,
-        )
+        by_state = [TRANSACTIONS_OPEN.sample(n, state) for state, n in counts.items()]
+        yield Reading(TRANSACTIONS_OPEN, by_state)
+        yield TRANSACTIONS_OLDEST_SECONDS.one(oldest_ms / 1000)
+        yield TRANSACTIONS_MARKERS_WAITING.one(self._coordinator.markers.pending)
         ends = self._coordinator.counts
-        for what, documentation, value in (
-            ("committed", "Transactions that were committed.", ends.committed),
-            ("aborted", "Transactions that were aborted.", ends.aborted),
-            ("timed_out", "Those of them that timed out.", ends.timed_out),
-            (
-                "verification_failures",
-                "Partitions that were written to and were not in their transaction.",
-                self._verifier.failures_total,
-            ),
-        ):
-            yield _one(f"penstock_transactions_{what}_total", documentation, value, "counter")
+        yield TRANSACTIONS_COMMITTED.one(ends.committed)
+        yield TRANSACTIONS_ABORTED.one(ends.aborted)
+        yield TRANSACTIONS_TIMED_OUT.one(ends.timed_out)
+        yield TRANSACTIONS_VERIFICATION_FAILURES.one(self._verifier.failures_total)
 
     def _collect_partitions(self) -> Iterator[Reading]:
         read = self._read()
         lags = [reading.lag for reading in read]
         ages = [reading.age_s for reading in read if reading.age_s is not None]
-        yield _one(
-            "penstock_last_stable_offset_lag_messages",
-            "Messages between last stable offsets and high watermarks, over all partitions.",
-            sum(lags),
-        )
-        yield _one(
-            "penstock_last_stable_offset_lag_max_messages",
-            "The same of the partition where it is largest.",
-            max(lags, default=0),
-        )
-        yield _one(
-            "penstock_partitions_oldest_transaction_seconds",
-            "Age of the oldest transaction that is open in a partition.",
-            max(ages, default=0),
-        )
+        yield LAST_STABLE_OFFSET_LAG_MESSAGES.one(sum(lags))
+        yield LAST_STABLE_OFFSET_LAG_MAX_MESSAGES.one(max(lags, default=0))
+        yield PARTITIONS_OLDEST_TRANSACTION_SECONDS.one(max(ages, default=0))
         if not self._per_partition:
             return
-        yield Reading(_LAG, _LAG_DOC, "gauge", [])
-        yield from slices(_LAG, _LAG_DOC, "gauge", (Sample(_LAG, r.labels, r.lag) for r in read))
-        yield Reading(_AGE, _AGE_DOC, "gauge", [])
-        old = (Sample(_AGE, r.labels, r.age_s) for r in read if r.age_s is not None)
-        yield from slices(_AGE, _AGE_DOC, "gauge", old)
+        yield Reading(_LAG, [])
+        yield from _LAG.slices(_LAG.sample(r.lag, r.topic, str(r.partition)) for r in read)
+        yield Reading(_AGE, [])
+        yield from _AGE.slices(
+            _AGE.sample(r.age_s, r.topic, str(r.partition)) for r in read if r.age_s is not None
+        )
 
     def _read(self) -> list[_Reading]:
         now_ms = self._clock.now_ms()
@@ -153,7 +131,3 @@ class TransactionMetrics:
             begun_ms = now_ms if entry is None else min(now_ms, entry.last_timestamp)
         self._begun_ms[key] = begun_ms
         return (now_ms - begun_ms) / 1000
-
-
-def _one(name: str, documentation: str, value: float, kind: Kind = "gauge") -> Reading:
-    return Reading(name, documentation, kind, [Sample(name, {}, value)])

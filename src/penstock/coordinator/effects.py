@@ -12,6 +12,7 @@ which is a batch of its own, excludes records.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -41,6 +42,8 @@ class Caller(NamedTuple):
     version: int
     client_id: str
     client_host: str
+    sees: Callable[[str], bool] | None = None
+    """Whether it may know of a topic; None: of all."""
 
 
 class Reply(NamedTuple):

@@ -34,6 +34,16 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 @dataclass(slots=True)
+class RebalanceCounts:
+    """Rebalances by the group's protocol, for metrics; all shards of a node count together."""
+
+    classic: int = 0
+    """Generations that got their assignment."""
+    consumer: int = 0
+    """Group epochs that began: members or what they are subscribed to changed."""
+
+
+@dataclass(slots=True)
 class Environment:
     """What every group of a shard shares; `config` is replaced when settings change."""
 
@@ -44,6 +54,7 @@ class Environment:
     """The group's own settings at present."""
     patterns: Patterns = field(default_factory=WeakValueDictionary)
     """The regular expressions that groups are subscribed to."""
+    rebalances: RebalanceCounts = field(default_factory=RebalanceCounts)
 
     def config_of(self, group_id: str) -> ConsumerGroupConfig:
         """What is in force for one group."""
@@ -94,6 +105,9 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool:
         """No members, neither present nor expected."""
+
+    @property
+    def member_count(self) -> int: ...
 
     # -- loading -------------------------------------------------------------------------------
 

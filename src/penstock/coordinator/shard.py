@@ -29,7 +29,7 @@ from penstock.coordinator.effects import (
     Reply,
     TimerKey,
 )
-from penstock.coordinator.group import CONSUMER, Environment, Group
+from penstock.coordinator.group import CONSUMER, Environment, Group, RebalanceCounts
 from penstock.coordinator.offsets import OffsetStore
 from penstock.coordinator.records import (
     ConsumerGroupMetadataKey,
@@ -86,9 +86,12 @@ class GroupShard:
         topics: TopicsView,
         rng: Rng,
         overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
+        rebalances: RebalanceCounts | None = None,
     ) -> None:
         """`overrides` returns a group's own settings."""
-        self.environment = Environment(config, topics, rng, overrides)
+        self.environment = Environment(
+            config, topics, rng, overrides, rebalances=rebalances or RebalanceCounts()
+        )
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore(self.environment)
 

@@ -55,6 +55,7 @@ class Client:
         self.member_id = name
         self.instance: str | None = None
         self.topics: list[str] = []
+        self.protocol = "cooperative-sticky"
         self.epoch = 0
         self.owned: Owned = set()
 
@@ -156,6 +157,7 @@ class Scenario:
         if "owned" in options:
             client.owned = set(parse_partitions(options["owned"]))
         client.instance = options.get("instance", client.instance)
+        client.protocol = options.get("protocol", client.protocol)
         request = JoinGroupRequest(
             group_id=GROUP,
             session_timeout_ms=SESSION_MS,
@@ -165,7 +167,7 @@ class Scenario:
             protocol_type="consumer",
             protocols=[
                 JoinGroupRequestProtocol(
-                    name=options.get("protocol", "cooperative-sticky"),
+                    name=client.protocol,
                     metadata=subscription(client.topics, client.owned),
                 )
             ],
@@ -182,6 +184,8 @@ class Scenario:
             generation_id=int(options.get("epoch", client.epoch)),
             member_id=client.member_id,
             group_instance_id=client.instance,
+            protocol_type="consumer",
+            protocol_name=client.protocol,
             assignments=assignments,
         )
         return self._classic(client, request, 5)

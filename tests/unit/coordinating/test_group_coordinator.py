@@ -506,10 +506,10 @@ def test_the_switch_leaves_the_totals(tmp_path: Path) -> None:
             await find(peer, "g")
             await peer.produce(topic, batch([b"a", b"b"]))
             await commit(peer, "g", 1)
-            shown = {r.name: r.samples for r in lag_of(rig, per_group=False)._collect()}
+            shown = {r.metric.name: r.samples for r in lag_of(rig, per_group=False)._collect()}
             assert set(shown) == {"penstock_groups_lag_messages"}
             assert shown["penstock_groups_lag_messages"][0].value == 1
-            shown = {r.name: r.samples for r in lag_of(rig)._collect()}
+            shown = {r.metric.name: r.samples for r in lag_of(rig)._collect()}
             [sample] = shown["penstock_group_lag_messages"]
             assert sample.labels == {"group": "g", "topic": "t", "partition": "0"}
             assert sample.value == 1

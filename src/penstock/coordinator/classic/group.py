@@ -73,6 +73,10 @@ class ClassicGroup(JoiningGroup):
         return self.state is State.EMPTY and not self.roster.pending
 
     @property
+    def member_count(self) -> int:
+        return len(self.roster)
+
+    @property
     def is_of_consumers(self) -> bool:
         """Whether the members are consumers, which could speak the consumer protocol as well."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE

@@ -210,6 +210,7 @@ class GroupMachine:
             member.assignment = assignments.get(member.member_id, b"")
         fx.records.append(self.record())
         self._become(State.STABLE, now_ms)
+        self.environment.rebalances.classic += 1
         self._answer_syncs(fx, ErrorCode.NONE, now_ms)
 
     def _answer_syncs(self, fx: Effects, code: ErrorCode, now_ms: int) -> None:

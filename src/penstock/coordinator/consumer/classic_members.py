@@ -55,11 +55,9 @@ REBALANCE_TIMEOUT_FROM = 1
 
 
 def join(
-    engine: Engine, request: JoinGroupRequest, caller: Caller, now_ms: int
-) -> tuple[Member | None, Effects]:
-    """JoinGroup: the member that has joined (None if it must come again with an id), and what
-    follows; ApiError if it is refused.
-    """
+    engine: Engine, request: JoinGroupRequest, caller: Caller, now_ms: int, *, assign: bool
+) -> Effects:
+    """JoinGroup; ApiError if it is refused. Without `assign` no new target is made."""
     if not engine.environment.config.may_mix:
         raise ApiError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -75,14 +73,15 @@ def join(
         and caller.version >= MEMBER_ID_REQUIRED_FROM
     ):
         response = join_error(caller, ErrorCode.MEMBER_ID_REQUIRED, member_id)
-        return None, Effects.reply(caller, response)
+        return Effects.reply(caller, response)
     subscription = read_subscription(request.protocols[0].metadata)
     _check_not_fenced(engine, request, subscription)
     effects = Effects()
     member = _joining_member(engine, request, member_id, effects)
     profile = _profile(member.profile, request, subscription, caller)
     resubscribed = engine.set_profile(member, profile, effects)
-    engine.assign_if_due(effects, now_ms)
+    if assign:
+        engine.assign_if_due(effects, now_ms)
     owned = to_partitions(
         ((t.topic, t.partitions) for t in subscription.owned_partitions),
         engine.environment.topics,
@@ -102,7 +101,7 @@ def join(
             members=[],
         ),
     )
-    return member, effects
+    return effects
 
 
 def sync(engine: Engine, request: SyncGroupRequest, caller: Caller, now_ms: int) -> Effects:

@@ -20,7 +20,7 @@ Timers, by key after the group's id:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.base.ids import Uuid
 from penstock.config.group_config import ConsumerGroupConfig
@@ -138,6 +138,7 @@ class Engine:
         roster = self.roster
         roster.epoch += 1
         roster.metadata_hash = metadata_hash
+        self.environment.rebalances.consumer += 1
         effects.records.append(
             entries.group_record(self.group_id, roster.epoch, roster.metadata_hash)
         )
@@ -279,6 +280,14 @@ class Engine:
             progress.state is MemberState.STABLE and progress.epoch == self.roster.assignment_epoch
         )
 
+    @property
+    def is_stable(self) -> bool:
+        """The target is that of the present epoch, and every member has reached it."""
+        roster = self.roster
+        return roster.epoch == roster.assignment_epoch and all(
+            self.is_reconciled(m) for m in roster.members.values()
+        )
+
     def waits_for_others(self, member: Member) -> bool:
         """Another member still holds a partition of this member's target."""
         target = self.roster.target.get(member.member_id, frozenset())
@@ -353,6 +362,17 @@ class Engine:
         if found_topics or self.subscriptions.metadata_hash() != self.roster.metadata_hash:
             self.bump(effects)
             self._assign_later_if_wide(effects, now_ms)
+
+    def seen_by(
+        self, regex: str, sees: Callable[[str], bool] | None, effects: Effects, now_ms: int
+    ) -> None:
+        """A member is heard from that may know of these topics: its pattern finds no others."""
+        if not regex or sees is None:
+            return
+        again = self.subscriptions.seen_by(regex, sees, now_ms)
+        if again and regex in self.roster.regexes:
+            self._resolve(regex, effects, now_ms)
+            self.bump_if_changed(effects)
 
     def _drop_unused_regexes(self, effects: Effects) -> None:
         for unused in self.subscriptions.forget_unused():

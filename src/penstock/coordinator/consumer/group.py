@@ -84,9 +84,7 @@ class ConsumerGroup:
             return "Empty"
         if roster.epoch > roster.assignment_epoch:
             return "Assigning"
-        if all(self.engine.is_reconciled(m) for m in roster.members.values()):
-            return "Stable"
-        return "Reconciling"
+        return "Stable" if self.engine.is_stable else "Reconciling"
 
     @property
     def protocol_type(self) -> str:
@@ -95,6 +93,10 @@ class ConsumerGroup:
     @property
     def is_empty(self) -> bool:
         return not self.engine.roster.members
+
+    @property
+    def member_count(self) -> int:
+        return len(self.engine.roster.members)
 
     # -- events --------------------------------------------------------------------------------
 
@@ -151,14 +153,15 @@ class ConsumerGroup:
         engine = self.engine
         if self.is_empty:
             return self._begin_classic(request, caller, now_ms)
-        replaced = self._replaced_by(request)
-        if replaced is not None and migration.may_downgrade(engine, [replaced]):
-            return self._downgrade_for(replaced, request, caller, now_ms)
+        # The last member of the consumer protocol comes back as a classic one.
+        last = migration.may_downgrade_by(engine, request.group_instance_id)
         try:
-            _, effects = classic_members.join(engine, request, caller, now_ms)
+            effects = classic_members.join(engine, request, caller, now_ms, assign=not last)
         except ApiError as e:
             # As in Kafka, the answer does not name the member.
             return Effects.reply(caller, join_error(caller, e.code))
+        if last:
+            self.successor = migration.downgrade_in_place(engine, effects, now_ms)
         return effects
 
     def _sync(self, request: SyncGroupRequest, caller: Caller, now_ms: int) -> Effects:
@@ -182,14 +185,6 @@ class ConsumerGroup:
         else:
             self.engine.leave(members, effects, now_ms)
 
-    def _replaced_by(self, request: JoinGroupRequest) -> Member | None:
-        """The static member whose place a JoinGroup takes."""
-        roster = self.engine.roster
-        if request.member_id or request.group_instance_id is None:
-            return None
-        found = roster.static_ids.get(request.group_instance_id)
-        return None if found is None else roster.members[found]
-
     def _begin_classic(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> Effects:
         """Nobody is here: the first that comes decides the protocol."""
         if request.member_id:
@@ -197,17 +192,6 @@ class ConsumerGroup:
         effects = Effects(records=self.tombstones())
         effects.cancel_timer(self.engine.timer(ASSIGN))
         self.successor = ClassicGroup(self.group_id, self.engine.environment)
-        effects.extend(self.successor.handle(request, caller, now_ms))
-        return effects
-
-    def _downgrade_for(
-        self, replaced: Member, request: JoinGroupRequest, caller: Caller, now_ms: int
-    ) -> Effects:
-        """The last member of the consumer protocol has come back as a classic one: the group that
-        it joins is a classic one.
-        """
-        effects = Effects()
-        self.successor = migration.downgrade(self.engine, [replaced], effects, now_ms)
         effects.extend(self.successor.handle(request, caller, now_ms))
         return effects
 

@@ -111,6 +111,7 @@ def heartbeat(
         owned = frozenset(flatten(request.topic_partitions))
     joins = request.member_epoch == JOIN_EPOCH
     resubscribed = engine.set_profile(member, profile, effects)
+    engine.seen_by(profile.topic_regex, caller.sees, effects, now_ms)
     if not joins:
         engine.resolve_regex(profile.topic_regex, effects, now_ms)
     engine.assign_if_due(effects, now_ms)

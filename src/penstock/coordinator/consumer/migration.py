@@ -6,7 +6,10 @@ Requests that wait in the classic group are answered REBALANCE_IN_PROGRESS: thei
 again.
 
 Down: a consumer group becomes a classic group when its last member of the consumer protocol goes
-and classic ones stay. The epoch becomes the generation, and a rebalance begins.
+and classic ones stay. The epoch becomes the generation, and a rebalance begins. If the last one is
+static and comes back as a classic member it keeps its partitions, and nobody has to join again:
+unless it subscribes to other topics, or somebody has not reached its target. (Kafka begins a
+rebalance for the first only; a member that waits for a partition then waits until the next.)
 
 `group.consumer.migration.policy` decides whether either happens. An empty classic group is always
 replaced: nobody is in it.
@@ -148,10 +151,40 @@ def may_downgrade(engine: Engine, leaving: Iterable[Member]) -> bool:
     )
 
 
+def may_downgrade_by(engine: Engine, instance_id: str | None) -> bool:
+    """Whether the group is to become classic when the member of an instance id does."""
+    roster, config = engine.roster, engine.environment.config
+    member_id = None if instance_id is None else roster.static_ids.get(instance_id)
+    return (
+        member_id is not None
+        and config.may_downgrade
+        and len(roster.members) <= config.group_max_size
+        and [m.member_id for m in roster.members.values() if not m.is_classic] == [member_id]
+    )
+
+
 def downgrade(
     engine: Engine, leaving: Iterable[Member], effects: Effects, now_ms: int
 ) -> ClassicGroup:
     """The classic group of the members that stay, in its first rebalance."""
+    group = _classic_group(engine, leaving, effects, now_ms)
+    group.prepare_rebalance(effects, now_ms)
+    return group
+
+
+def downgrade_in_place(engine: Engine, effects: Effects, now_ms: int) -> ClassicGroup:
+    """The classic group of all members, which are classic by now."""
+    was_stable = engine.is_stable
+    group = _classic_group(engine, (), effects, now_ms)
+    if not was_stable:
+        group.prepare_rebalance(effects, now_ms)
+    return group
+
+
+def _classic_group(
+    engine: Engine, leaving: Iterable[Member], effects: Effects, now_ms: int
+) -> ClassicGroup:
+    """Stable, with what each member has; the consumer group's records and timers are taken back."""
     for member in list(engine.roster.members.values()):
         engine.unwatch(member, effects)
     effects.cancel_timer(engine.timer(ASSIGN))
@@ -169,7 +202,6 @@ def downgrade(
     )
     effects.records.append(group.record())
     effects.extend(group.loaded(now_ms))
-    group.prepare_rebalance(effects, now_ms)
     return group
 
 

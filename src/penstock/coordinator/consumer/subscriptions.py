@@ -1,15 +1,20 @@
 """What members subscribe to: names, regular expressions, and the topics behind them.
 
 A regular expression is resolved once per group, kept as a record, and looked at again when topics
-come or go. The metadata hash sums up the topics subscribed to (name, id, partitions): the group is
-rebalanced when it changes. It is private to the coordinator that wrote it; a hash of other making
-in the log costs one rebalance. Racks are left out, since no partition moves for the sake of a rack.
+come or go. It matches only topics that the member may know of which was last heard from with it; as
+rights change too, it is looked at again after `REFRESHED_AFTER_MS`, and when a coordinator that was
+just loaded first hears from a member.
+
+The metadata hash sums up the topics subscribed to (name, id, partitions): the group is rebalanced
+when it changes. It is private to the coordinator that wrote it; a hash of other making in the log
+costs one rebalance. Racks are left out, since no partition moves for the sake of a rack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from typing import Final, NamedTuple
 
 from penstock.base.ids import Uuid
 from penstock.coordinator.consumer.member import Profile
@@ -21,10 +26,21 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 """Topics that no regular expression matches; a member must subscribe to them by name."""
 
 
+REFRESHED_AFTER_MS: Final = 600_000
+"""As in Kafka."""
+
+
+class _Seen(NamedTuple):
+    """Which topics a member may know of, and when a pattern was last resolved so."""
+
+    sees: Callable[[str], bool]
+    resolved_ms: int
+
+
 class Subscriptions:
     """The subscriptions of one group, over its roster and the cluster's topics."""
 
-    __slots__ = ("_patterns", "_roster", "_shared", "_topics")
+    __slots__ = ("_patterns", "_roster", "_seen", "_shared", "_topics")
 
     def __init__(self, roster: Roster, topics: TopicsView, shared: Patterns) -> None:
         """`shared` are the patterns of all groups."""
@@ -32,6 +48,8 @@ class Subscriptions:
         self._topics = topics
         self._shared = shared
         self._patterns: dict[str, TopicPattern] = {}
+        self._seen: dict[str, _Seen] = {}
+        """By regular expression; those without one match all topics."""
 
     def check(self, regex: str | None) -> None:
         """Raise INVALID_REGULAR_EXPRESSION for a pattern that cannot be used."""
@@ -44,7 +62,19 @@ class Subscriptions:
         names = matchable(self._topics)
         before = self._roster.regexes.get(regex)
         version = 1 if before is None else before.version + 1
-        return ResolvedRegex(self._patterns[regex].matching(names), version, now_ms)
+        topics = self._patterns[regex].matching(names)
+        seen = self._seen.get(regex)
+        if seen is not None:
+            topics = frozenset(filter(seen.sees, topics))
+            self._seen[regex] = _Seen(seen.sees, now_ms)
+        return ResolvedRegex(topics, version, now_ms)
+
+    def seen_by(self, regex: str, sees: Callable[[str], bool], now_ms: int) -> bool:
+        """A member with this subscription is heard from: whether that has to be resolved anew."""
+        before = self._seen.get(regex)
+        since_ms = now_ms if before is None else before.resolved_ms
+        self._seen[regex] = _Seen(sees, since_ms)
+        return before is None or now_ms - since_ms >= REFRESHED_AFTER_MS
 
     def matches(self, regex: str, names: Iterable[str]) -> bool:
         """Whether the pattern matches one of `names`."""
@@ -56,6 +86,7 @@ class Subscriptions:
         used = {m.profile.topic_regex for m in self._roster.members.values()}
         for regex in [r for r in self._patterns if r not in used]:
             del self._patterns[regex]
+            self._seen.pop(regex, None)
         unused = [regex for regex in self._roster.regexes if regex not in used]
         for regex in unused:
             del self._roster.regexes[regex]
