@@ -43,7 +43,9 @@ class QuorumSettings:
     controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
         SettingType.LIST,
         (),
-        "HOST:PORT of nodes of an existing cluster that this node joins.",
+        "HOST:PORT of nodes of an existing cluster that this node joins. Addresses of its own do "
+        "not count: one that names nobody else is a cluster of its own, as is a node that is "
+        "started with the `server.properties` of Kafka's distribution.",
         importance=Importance.HIGH,
     )
     controller_quorum_auto_join_enable: bool = setting(

@@ -9,20 +9,29 @@ transactions. A broker setting that only supplies a topic setting's default is d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.base.ids import parse_uuid
 from penstock.config.broker_cluster import ClusterSettings, check_cluster
-from penstock.config.broker_groups import GroupSettings
+from penstock.config.broker_groups import CLASSIC, GroupSettings
 from penstock.config.broker_log import LogSettings
 from penstock.config.broker_net import NetworkSettings
+from penstock.config.broker_security import (
+    AclSettings,
+    SaslSettings,
+    TlsSettings,
+    check_sasl,
+    check_tls,
+)
 from penstock.config.broker_table import BrokerTable
 from penstock.config.broker_transactions import TransactionSettings
 from penstock.config.kafka_settings import read_kafka_settings
 from penstock.config.listeners import (
     PLAINTEXT,
+    SASL_PROTOCOLS,
     SECURITY_PROTOCOLS,
+    TLS_PROTOCOLS,
     Listener,
     parse_address,
     parse_listeners,
@@ -39,6 +48,7 @@ from penstock.config.table import (
     UpdateMode,
     at_least,
     setting,
+    value_text,
 )
 
 _NO_BROKER_ID = -1
@@ -113,6 +123,14 @@ class NodeSettings:
         "line.",
         rule=OneOf(("text", "json")),
     )
+    penstock_metrics_request_histograms: str = setting(
+        SettingType.STRING,
+        "full",
+        "Which buckets `/metrics` shows of the histograms of requests' times: all of every phase "
+        "and of the total (full), every second of them (coarse), only those of the total (total), "
+        "or none. Sums and counts, for averages, are always there.",
+        rule=OneOf(("full", "coarse", "total", "none")),
+    )
     penstock_metrics_per_topic: bool = setting(
         SettingType.BOOLEAN,
         True,
@@ -166,6 +184,9 @@ class TopicSettings:
 class BrokerConfig(
     NodeSettings,
     NetworkSettings,
+    TlsSettings,
+    SaslSettings,
+    AclSettings,
     ClusterSettings,
     TopicSettings,
     LogSettings,
@@ -174,8 +195,8 @@ class BrokerConfig(
 ):
     without_effect: tuple[tuple[str, str], ...] = ()
     """Settings of Kafka that were given and have no effect, with their values."""
-    of_listeners: tuple[tuple[str, str, int], ...] = ()
-    """Settings of single listeners: listener, setting, value."""
+    of_listeners: tuple[tuple[str, str, str], ...] = field(default=(), repr=False)
+    """Settings of single listeners: listener, setting, text."""
 
     @property
     def data_dir(self) -> str:
@@ -196,10 +217,55 @@ class BrokerConfig(
         """What clients are told to connect to; where it is not set, what is listened on."""
         return parse_listeners(self.advertised_listeners or self.listeners, "advertised.listeners")
 
+    @property
+    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
+        """Where an existing cluster is asked for, apart from the first voters and this node."""
+        own = (*self.listen, *self.advertised)
+        return tuple(
+            server
+            for server in super().bootstrap_servers
+            if not any(listener.is_at(*server) for listener in own)
+        )
+
     def of_listener(self, listener: str, name: str, default: int) -> int:
-        """A setting that one listener may have of its own."""
-        own = [value for of, what, value in self.of_listeners if (of, what) == (listener, name)]
-        return own[0] if own else default
+        """A number that one listener may have of its own."""
+        own = [text for of, what, text in self.of_listeners if (of, what) == (listener, name)]
+        return int(own[0]) if own else default
+
+    def protocol(self, listener: str) -> str:
+        """The security protocol of a listener."""
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        return protocols.get(listener, listener if listener in SECURITY_PROTOCOLS else PLAINTEXT)
+
+    def mechanisms(self, listener: str) -> tuple[str, ...]:
+        """`sasl.enabled.mechanisms` of a listener, in upper case."""
+        text = self._text_of(listener, "sasl.enabled.mechanisms")
+        found = self.sasl_enabled_mechanisms if text is None else text.split(",")
+        return tuple(name.strip().upper() for name in found)
+
+    def jaas(self, listener: str, mechanism: str) -> str | None:
+        """The login of a listener and a mechanism, as Java writes it."""
+        return self._text_of(listener, f"{mechanism.lower()}.sasl.jaas.config")
+
+    def max_reauth_ms(self, listener: str, mechanism: str) -> int:
+        text = self._text_of(listener, f"{mechanism.lower()}.connections.max.reauth.ms")
+        return self.connections_max_reauth_ms if text is None else int(text)
+
+    def _text_of(self, listener: str, name: str) -> str | None:
+        own = (text for of, what, text in self.of_listeners if (of, what) == (listener, name))
+        return next(own, None)
+
+    def tls_texts(self, listener: str) -> dict[str, str]:
+        """The ssl settings of a listener that are set, its own before those of the node."""
+        texts = {
+            row.name: text
+            for row in BROKER_SETTINGS
+            if row.name.startswith("ssl.")
+            and getattr(self, row.field) != row.default
+            and (text := value_text(getattr(self, row.field))) is not None
+        }
+        own = {name: text for of, name, text in self.of_listeners if of == listener}
+        return texts | {name: text for name, text in own.items() if name.startswith("ssl.")}
 
     @property
     def per_ip_overrides(self) -> dict[str, int]:
@@ -212,7 +278,6 @@ class BrokerConfig(
         return parse_address(text, "penstock.http.listen") if text else None
 
 
-_NO_AUTH = "it has no authentication or encryption yet"
 _NO_TIER = "it has no remote tier"
 
 BROKER_SETTINGS = BrokerTable(
@@ -224,9 +289,7 @@ BROKER_SETTINGS = BrokerTable(
         "config.providers.": "values are taken as they stand",
         "rlmm.config.": _NO_TIER,
         "rsm.config.": _NO_TIER,
-        "super.users": _NO_AUTH,
-        "allow.everyone.if.no.acl.found": _NO_AUTH,
-        "password.encoder.": _NO_AUTH,
+        "password.encoder.": "there are no passwords in settings that it encodes",
     },
     kafka=read_kafka_settings(),
 )
@@ -317,14 +380,12 @@ def _check_addresses(config: BrokerConfig) -> None:
 
 
 def _check_protocols(config: BrokerConfig) -> None:
-    protocols = parse_protocol_map(config.listener_security_protocol_map)
     for name in (listener.name for listener in config.listen):
-        protocol = protocols.get(name, name if name in SECURITY_PROTOCOLS else PLAINTEXT)
-        if protocol != PLAINTEXT:
-            raise ConfigError(
-                f"listeners names {name}, whose security protocol is {protocol}: listeners are "
-                "neither encrypted nor authenticated yet, so each must be PLAINTEXT"
-            )
+        if config.protocol(name) in TLS_PROTOCOLS:
+            check_tls(name, config.tls_texts(name))
+        if config.protocol(name) in SASL_PROTOCOLS:
+            mechanisms = config.mechanisms(name)
+            check_sasl(name, mechanisms, config.sasl_oauthbearer_jwks_endpoint_url)
 
 
 def _check_group_times(config: BrokerConfig) -> None:
@@ -347,6 +408,11 @@ def _check_group_times(config: BrokerConfig) -> None:
         raise ConfigError(
             "group.consumer.heartbeat.interval.ms must be less than "
             "group.consumer.session.timeout.ms"
+        )
+    if CLASSIC not in config.group_coordinator_rebalance_protocols:
+        raise ConfigError(
+            "group.coordinator.rebalance.protocols cannot be "
+            f"{','.join(config.group_coordinator_rebalance_protocols)!r}: it must name classic"
         )
     if not config.group_consumer_assignors:
         raise ConfigError("group.consumer.assignors cannot be empty: name at least one")

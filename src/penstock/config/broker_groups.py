@@ -14,6 +14,10 @@ from penstock.config.table import (
 )
 
 INT32_MAX = 2**31 - 1
+CLASSIC = "classic"
+SERVED_PROTOCOLS = (CLASSIC, "consumer")
+OTHER_PROTOCOLS = ("streams", "share")
+"""Kafka's further group protocols, which may be named and have no effect."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +81,11 @@ class OffsetsTopicSettings:
 class ClassicGroupSettings:
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         SettingType.LIST,
-        ("classic", "consumer"),
-        "The group protocols that members may speak.",
-        rule=OneOf(("classic", "consumer")),
+        SERVED_PROTOCOLS,
+        "The group protocols that members may speak; `classic` must be among them. `streams` and "
+        "`share` may be named, as in Kafka's default `classic,consumer,streams`, and have no "
+        "effect: there are no such groups here.",
+        rule=OneOf((*SERVED_PROTOCOLS, *OTHER_PROTOCOLS)),
     )
     group_min_session_timeout_ms: int = setting(
         SettingType.INT,
@@ -187,3 +193,9 @@ class ConsumerGroupSettings:
 @dataclass(frozen=True)
 class GroupSettings(OffsetsTopicSettings, ClassicGroupSettings, ConsumerGroupSettings):
     """Everything about groups."""
+
+    @property
+    def protocols_without_effect(self) -> tuple[str, ...]:
+        """What `group.coordinator.rebalance.protocols` names in vain."""
+        named = self.group_coordinator_rebalance_protocols
+        return tuple(protocol for protocol in named if protocol in OTHER_PROTOCOLS)

@@ -36,8 +36,7 @@ class NetworkSettings:
         SettingType.STRING,
         ",".join(f"{name}:{name}" for name in ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")),
         "The security protocol of each listener by its name, as NAME:PROTOCOL; a listener that is "
-        "not named is PLAINTEXT. Listeners are not encrypted or authenticated yet, so all that "
-        "`listeners` names must be PLAINTEXT; others may be mapped as they like.",
+        "not named is PLAINTEXT.",
         update=UpdateMode.PER_BROKER,
         importance=Importance.LOW,
     )

@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from penstock.config.kafka_settings import OF_LISTENER, KafkaSettings
+from penstock.config.kafka_settings import OF_LISTENER, OF_MECHANISM, KafkaSettings
 from penstock.config.table import Setting, Table
 
-PER_LISTENER = ("max.connections", "max.connection.creation.rate")
-"""Settings with an effect that can be those of one listener."""
+_OF_ONE = frozenset({"max.connections", "max.connection.creation.rate"})
+
+
+def can_be_of_listener(name: str) -> bool:
+    """Whether a setting with an effect can be that of one listener."""
+    return name in _OF_ONE or name.startswith(("ssl.", "sasl."))
 
 
 class BrokerTable(Table):
@@ -24,19 +28,24 @@ class BrokerTable(Table):
     def find(self, name: str) -> Setting | None:
         row = super().find(name) or self.kafka.find(name)
         of_listener = None if row is not None else OF_LISTENER.fullmatch(name)
-        if of_listener is not None and of_listener[2] in PER_LISTENER:
-            row = dataclasses.replace(self.rows[of_listener[2]], name=name)
-        return row
+        if of_listener is not None:
+            row = self._of_listener(of_listener[2])
+        return row if of_listener is None or row is None else dataclasses.replace(row, name=name)
 
-    def of_listeners(self, texts: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:
-        """The settings of single listeners that have an effect: listener, setting, value."""
+    def _of_listener(self, name: str) -> Setting | None:
+        """The row of a setting that stands behind the name of a listener."""
+        of_mechanism = OF_MECHANISM.fullmatch(name)
+        if of_mechanism is not None:
+            return self.rows.get(of_mechanism[1])
+        return self.rows.get(name) if can_be_of_listener(name) else None
+
+    def of_listeners(self, texts: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+        """The settings of single listeners that have an effect: listener, setting, text."""
         found = []
         for name, text in texts.items():
             match = OF_LISTENER.fullmatch(name)
-            if match is not None and match[2] in PER_LISTENER:
-                value = self[name].parse(text)
-                assert isinstance(value, int)
-                found.append((match[1].upper(), match[2], value))
+            if match is not None and self._of_listener(match[2]) is not None:
+                found.append((match[1].upper(), match[2], text))
         return tuple(sorted(found))
 
     def known(self) -> Iterable[str]:

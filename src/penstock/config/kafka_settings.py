@@ -24,7 +24,7 @@ _LARGEST: Mapping[SettingType, int] = {
     SettingType.LONG: (1 << 63) - 1,
 }
 OF_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
-_OF_MECHANISM = re.compile(
+OF_MECHANISM = re.compile(
     r"[^.]+\.(sasl\.(?:jaas\.config|login\.class|(?:login|server)\.callback\.handler\.class)"
     r"|connections\.max\.reauth\.ms)"
 )
@@ -46,7 +46,7 @@ class KafkaSettings:
         if of_listener is None:
             return None
         base = of_listener[2]
-        of_mechanism = _OF_MECHANISM.fullmatch(base)
+        of_mechanism = OF_MECHANISM.fullmatch(base)
         row = self.rows.get(of_mechanism[1] if of_mechanism else base)
         return None if row is None else dataclasses.replace(row, name=name)
 

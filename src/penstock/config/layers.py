@@ -142,8 +142,13 @@ class BrokerSettings:
             )
 
     def new_without_effect(self) -> list[str]:
-        """The settings that were set without effect since this was asked the last time."""
-        new = [name for name, _ in self.config.without_effect if name not in self._told]
+        """The settings that were set without effect since this was asked the last time; one of
+        which only a part has none is followed by that part.
+        """
+        given = [name for name, _ in self.config.without_effect]
+        protocols = self.config.protocols_without_effect
+        given += [f"group.coordinator.rebalance.protocols={name}" for name in protocols]
+        new = [name for name in given if name not in self._told]
         self._told.update(new)
         return new
 

@@ -9,7 +9,11 @@ from penstock.config.table import ConfigError
 
 PORT_MAX = 65_535
 PLAINTEXT = "PLAINTEXT"
-SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SSL = "SSL"
+SECURITY_PROTOCOLS = (PLAINTEXT, SSL, "SASL_PLAINTEXT", "SASL_SSL")
+"""In the order of their numbers in the protocol."""
+TLS_PROTOCOLS = (SSL, "SASL_SSL")
+SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Listener(NamedTuple):
@@ -27,8 +31,22 @@ class Listener(NamedTuple):
         except ValueError:
             return False
 
+    def is_at(self, host: str, port: int) -> bool:
+        """Whether who connects to `host` and `port` on this machine surely comes here."""
+        if port != self.port or port == 0:
+            return False
+        here = not self.host or self.is_wildcard or _is_loopback(self.host)
+        return host == self.host or (here and _is_loopback(host))
+
     def __str__(self) -> str:
         return f"{self.name}://{address_text(self.host, self.port)}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def address_text(host: str, port: int) -> str:

@@ -16,10 +16,11 @@ _HEAD = """\
 This page is generated from the table in `src/penstock/config`; do not edit it
 (`python -m penstock.config.settings_doc > docs/settings.md` writes it anew).
 
-A node takes its settings from the defaults below, then from its TOML file
+A node takes its settings from the defaults below, then from its file
 (`penstock serve --config FILE`), then from `--set KEY=VALUE` arguments, then from the dynamic
-settings of the cluster, then from the dynamic settings of this broker; the last one counts. In
-the file, keys are the names below, and nested tables flatten to them:
+settings of the cluster, then from the dynamic settings of this broker; the last one counts. A
+file whose name ends with `.properties` is read as Kafka reads its `server.properties`, but in
+UTF-8. Any other is TOML: keys are the names below, and nested tables flatten to them:
 
 ```toml
 "node.id" = 1

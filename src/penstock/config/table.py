@@ -275,7 +275,7 @@ def setting(
 ) -> Any:
     """A field of `LogConfig` or `BrokerConfig` that is a row of the table."""
     row = Setting("", kind, default, doc, rule, synonyms, update, importance)
-    return dataclasses.field(default=default, metadata={"setting": row})
+    return dataclasses.field(default=default, repr=not row.sensitive, metadata={"setting": row})
 
 
 class Table:

@@ -6,14 +6,14 @@ Only a scrape imports this module, since prometheus-client is large for a node t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import cast
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample as PrometheusSample
 
-from penstock.observe.metrics import Kind, Reading, Sample
+from penstock.observe.metrics import Reading, Sample
+from penstock.observe.table import METRICS
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -23,10 +23,10 @@ _process = ProcessCollector(registry=None)
 class _One(Collector):
     """A collector of one metric, as prometheus-client's writer asks for one."""
 
-    def __init__(self, metric: Metric) -> None:
+    def __init__(self, metric: PrometheusMetric) -> None:
         self._metric = metric
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[PrometheusMetric]:
         return (self._metric,)
 
 
@@ -36,8 +36,9 @@ def exposition(reading: Reading, *, with_head: bool) -> bytes:
     Those may stand once per metric, so a further slice of the same metric goes without.
     """
     # prometheus-client appends a counter's suffix itself.
-    name = reading.name.removesuffix("_total") if reading.kind == "counter" else reading.name
-    metric = Metric(name, reading.documentation, reading.kind)
+    declared = reading.metric
+    name = declared.name.removesuffix("_total")
+    metric = PrometheusMetric(name, declared.documentation, declared.kind)
     metric.samples = [PrometheusSample(*sample) for sample in reading.samples]
     text = generate_latest(_One(metric))
     return text if with_head else text.split(b"\n", 2)[2]
@@ -48,4 +49,4 @@ def process_readings() -> Iterator[Reading]:
     for metric in _process.collect():
         name = metric.name + "_total" if metric.type == "counter" else metric.name
         samples = [Sample(s.name, s.labels, s.value) for s in metric.samples]
-        yield Reading(name, metric.documentation, cast(Kind, metric.type), samples)
+        yield Reading(METRICS[name], samples)

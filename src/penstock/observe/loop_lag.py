@@ -10,15 +10,13 @@ import asyncio
 import time
 
 from penstock.observe.metrics import Histogram, Registry
+from penstock.observe.table import EVENT_LOOP_LAG_SECONDS
 
 INTERVAL_S = 0.1
 
 
 def loop_lag_histogram(registry: Registry) -> Histogram:
-    return registry.histogram(
-        "penstock_event_loop_lag_seconds",
-        "How much later than asked the event loop ran a timer, sampled ten times a second.",
-    )
+    return registry.histogram(EVENT_LOOP_LAG_SECONDS)
 
 
 async def sample_loop_lag(histogram: Histogram) -> None:

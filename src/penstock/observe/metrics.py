@@ -3,9 +3,11 @@
 Nothing of prometheus-client is touched while a request is served: a metric is an object with plain
 ints, and only a scrape turns them into prometheus-client's classes, whose text format is theirs.
 
-A metric with labels is a `Family`: the owner resolves a child once, keeps it, and increments it.
+What a metric is called, counts and is labelled with is a `Metric`, a row of `observe/table.py`. One
+with labels is a `Family`: the owner resolves a child once, keeps it, and increments it.
 
-Invariants: a name is registered once; it starts with `penstock_`; a counter's ends with `_total`.
+Invariants: a metric is registered once; its name starts with `penstock_` (`process_` is for what
+prometheus-client reads of the process); a counter's ends with `_total`.
 Limits: a scrape is rendered in parts of about `SAMPLES_PER_PART` samples, so that the event loop
 can serve requests between two parts.
 Everything here belongs to the event loop's thread.
@@ -31,23 +33,57 @@ class Sample(NamedTuple):
     value: int | float
 
 
+SAMPLES_PER_PART = 200
+"""Rendering this many samples takes the event loop one or two milliseconds."""
+
+_NAME = re.compile(r"(penstock|process)_[a-z][a-z0-9_]*")
+_LABEL = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Metric:
+    """What a scrape says of a metric before its numbers, and makes of them."""
+
+    __slots__ = ("documentation", "kind", "labels", "name")
+
+    def __init__(
+        self, name: str, kind: Kind, documentation: str, labels: tuple[str, ...] = ()
+    ) -> None:
+        invariant(_NAME.fullmatch(name) is not None, f"{name!r} is not a name for a metric of ours")
+        invariant(
+            (kind == "counter") == name.endswith("_total"),
+            f"{name}: counters, and nothing else, end with _total",
+        )
+        for label in labels:
+            invariant(_LABEL.fullmatch(label) is not None, f"{name}: {label!r} is no label name")
+        self.name = name
+        self.kind: Kind = kind
+        self.documentation = documentation
+        self.labels = labels
+
+    def sample(self, value: float, *values: str) -> Sample:
+        """A number, under the values of the labels in their order."""
+        return Sample(self.name, dict(zip(self.labels, values, strict=True)), value)
+
+    def one(self, value: float) -> Reading:
+        """The reading of a metric without labels."""
+        return Reading(self, [self.sample(value)])
+
+    def slices(self, samples: Iterable[Sample]) -> Iterator[Reading]:
+        """Many samples as readings that each render quickly."""
+        rest = iter(samples)
+        while part := list(islice(rest, SAMPLES_PER_PART)):
+            yield Reading(self, part)
+
+
 class Reading(NamedTuple):
     """What a scrape finds of one metric: all its samples or a slice of them."""
 
-    name: str
-    documentation: str
-    kind: Kind
+    metric: Metric
     samples: list[Sample]
 
 
 Source: TypeAlias = Callable[[], Iterable[Reading]]
 """Called on every scrape for numbers that are cheaper to read than to keep."""
-
-SAMPLES_PER_PART = 200
-"""Rendering this many samples takes the event loop one or two milliseconds."""
-
-_NAME = re.compile(r"penstock_[a-z][a-z0-9_]*")
-_LABEL = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Counter:
@@ -104,13 +140,16 @@ class Histogram:
     def count(self) -> int:
         return sum(self.counts)
 
-    def samples(self, name: str, labels: dict[str, str]) -> list[Sample]:
+    def samples(self, name: str, labels: dict[str, str], every: int = 1) -> list[Sample]:
+        """All buckets, or of `every` so many the first; with 0 only the one that has no bound."""
         bucket = name + "_bucket"
         total = sum(self.counts[:FIRST_BITS])
         out = []
-        for bound, count in zip(_BOUNDS, self.counts[FIRST_BITS:], strict=False):
-            total += count
-            out.append(Sample(bucket, {**labels, "le": bound}, total))
+        if every:
+            for index, bound in enumerate(_BOUNDS):
+                total += self.counts[FIRST_BITS + index]
+                if index % every == 0:
+                    out.append(Sample(bucket, {**labels, "le": bound}, total))
         count = self.count
         out.append(Sample(bucket, {**labels, "le": "+Inf"}, count))
         out.append(Sample(name + "_sum", labels, self.sum_ns / 1e9))
@@ -124,30 +163,21 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 class Family(Generic[M]):
     """The children of one metric, one for each combination of label values."""
 
-    __slots__ = ("_children", "_documentation", "_kind", "_make", "labels", "name")
+    __slots__ = ("_children", "_make", "metric")
 
-    def __init__(
-        self,
-        make: Callable[[], M],
-        kind: Kind,
-        name: str,
-        documentation: str,
-        labels: tuple[str, ...],
-    ) -> None:
+    def __init__(self, make: Callable[[], M], metric: Metric) -> None:
         self._make: Callable[[], M] = make
-        self._kind: Kind = kind
-        self._documentation = documentation
         self._children: dict[tuple[str, ...], M] = {}
-        self.name = name
-        self.labels = labels
+        self.metric = metric
 
     def child(self, *values: str) -> M:
         """The metric of these label values, made on first use; keep it, do not look it up again."""
         found = self._children.get(values)
         if found is None:
+            metric = self.metric
             invariant(
-                len(values) == len(self.labels),
-                f"{self.name} has the labels {self.labels}, not {len(values)} of them",
+                len(values) == len(metric.labels),
+                f"{metric.name} has the labels {metric.labels}, not {len(values)} of them",
             )
             found = self._children[values] = self._make()
         return found
@@ -158,15 +188,16 @@ class Family(Generic[M]):
 
     def readings(self) -> Iterator[Reading]:
         """The samples of all children, in slices that each render quickly."""
+        metric = self.metric
         samples: list[Sample] = []
         for values, child in list(self._children.items()):
-            labels = dict(zip(self.labels, values, strict=True))
-            samples.extend(child.samples(self.name, labels))
+            labels = dict(zip(metric.labels, values, strict=True))
+            samples.extend(child.samples(metric.name, labels))
             if len(samples) >= SAMPLES_PER_PART:
-                yield Reading(self.name, self._documentation, self._kind, samples)
+                yield Reading(metric, samples)
                 samples = []
         if samples:
-            yield Reading(self.name, self._documentation, self._kind, samples)
+            yield Reading(metric, samples)
 
 
 class Registry:
@@ -176,29 +207,21 @@ class Registry:
         self._sources: list[Source] = []
         self._names: set[str] = set()
 
-    def counter(self, name: str, documentation: str) -> Counter:
-        return self.counters(name, documentation, ()).child()
+    def counter(self, metric: Metric) -> Counter:
+        return self.counters(metric).child()
 
-    def counters(self, name: str, documentation: str, labels: tuple[str, ...]) -> Family[Counter]:
-        invariant(name.endswith("_total"), f"the counter {name} must end with _total")
-        return self._add(Family(Counter, "counter", name, documentation, labels))
+    def counters(self, metric: Metric) -> Family[Counter]:
+        return self._add(Family(Counter, metric), "counter")
 
-    def gauge(
-        self, name: str, documentation: str, read: Callable[[], int | float] | None = None
-    ) -> Gauge:
+    def gauge(self, metric: Metric, read: Callable[[], int | float] | None = None) -> Gauge:
         """A gauge that the owner sets, or that `read` returns on every scrape."""
-        return self._add(Family(lambda: Gauge(read), "gauge", name, documentation, ())).child()
+        return self._add(Family(lambda: Gauge(read), metric), "gauge").child()
 
-    def gauges(self, name: str, documentation: str, labels: tuple[str, ...]) -> Family[Gauge]:
-        return self._add(Family(Gauge, "gauge", name, documentation, labels))
+    def gauges(self, metric: Metric) -> Family[Gauge]:
+        return self._add(Family(Gauge, metric), "gauge")
 
-    def histogram(self, name: str, documentation: str) -> Histogram:
-        return self.histograms(name, documentation, ()).child()
-
-    def histograms(
-        self, name: str, documentation: str, labels: tuple[str, ...]
-    ) -> Family[Histogram]:
-        return self._add(Family(Histogram, "histogram", name, documentation, labels))
+    def histogram(self, metric: Metric) -> Histogram:
+        return self._add(Family(Histogram, metric), "histogram").child()
 
     def add_source(self, source: Source) -> None:
         """Have `source` asked on every scrape.
@@ -215,27 +238,17 @@ class Registry:
         previous = ""
         for source in list(self._sources):
             for reading in source():
-                yield exposition(reading, with_head=reading.name != previous)
-                previous = reading.name
+                name = reading.metric.name
+                yield exposition(reading, with_head=name != previous)
+                previous = name
 
     def render(self) -> bytes:
         return b"".join(self.render_parts())
 
-    def _add(self, family: Family[M]) -> Family[M]:
-        name = family.name
-        invariant(_NAME.fullmatch(name) is not None, f"{name!r} is not a name for a metric of ours")
-        for label in family.labels:
-            invariant(_LABEL.fullmatch(label) is not None, f"{name}: {label!r} is no label name")
-        invariant(name not in self._names, f"the metric {name} is registered twice")
-        self._names.add(name)
+    def _add(self, family: Family[M], kind: Kind) -> Family[M]:
+        metric = family.metric
+        invariant(metric.kind == kind, f"the {metric.kind} {metric.name} is used as a {kind}")
+        invariant(metric.name not in self._names, f"the metric {metric.name} is registered twice")
+        self._names.add(metric.name)
         self.add_source(family.readings)
         return family
-
-
-def slices(
-    name: str, documentation: str, kind: Kind, samples: Iterable[Sample]
-) -> Iterator[Reading]:
-    """A metric of many samples as slices that each render quickly."""
-    rest = iter(samples)
-    while part := list(islice(rest, SAMPLES_PER_PART)):
-        yield Reading(name, documentation, kind, part)

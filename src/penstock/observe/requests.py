@@ -4,26 +4,46 @@ The phases are Kafka's: a request waits to be handled (queue), is worked on (loc
 others, as a long poll or an acknowledgement does (remote), and its answer waits for the socket
 (send). Their sum is the total.
 
-`record` runs once per request and must stay below a microsecond: it takes nanoseconds as ints (of
-`time.monotonic_ns`), whose bit length is the bucket, and touches only lists made in advance.
+`answered` runs once per request and must stay below a microsecond: it takes nanoseconds as ints (of
+`time.monotonic_ns`), whose bit length is the bucket, and touches only lists made in advance. All
+buckets are counted; `penstock.metrics.request.histograms` says which of them a scrape shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from penstock.base.errors import ErrorCode
-from penstock.observe.metrics import Histogram, Reading, Registry, Sample
+from penstock.observe.metrics import Histogram, Reading, Registry
+from penstock.observe.table import (
+    REQUEST_ERRORS,
+    REQUEST_LOCAL_SECONDS,
+    REQUEST_QUEUE_SECONDS,
+    REQUEST_REMOTE_SECONDS,
+    REQUEST_SEND_SECONDS,
+    REQUEST_TOTAL_SECONDS,
+    REQUESTS,
+)
 
-_SECONDS = "Time that requests spent"
-PHASES = {
-    "penstock_request_queue_seconds": f"{_SECONDS} waiting to be handled.",
-    "penstock_request_local_seconds": f"{_SECONDS} being worked on by this node.",
-    "penstock_request_remote_seconds": f"{_SECONDS} waiting for data, replicas or the disk.",
-    "penstock_request_send_seconds": f"{_SECONDS} with their answer waiting for the socket.",
-    "penstock_request_total_seconds": f"{_SECONDS} in this node, from last byte in to last out.",
+PHASES: Final = (
+    REQUEST_QUEUE_SECONDS,
+    REQUEST_LOCAL_SECONDS,
+    REQUEST_REMOTE_SECONDS,
+    REQUEST_SEND_SECONDS,
+    REQUEST_TOTAL_SECONDS,
+)
+"""In the order of `answered`, with the total last."""
+
+HISTOGRAMS: Final[Mapping[str, tuple[int, int]]] = {
+    "full": (1, 1),
+    "coarse": (2, 2),
+    "total": (0, 1),
+    "none": (0, 0),
 }
-"""Metric names of the phases in the order of `record`, with the total last."""
+"""By the value of the setting: the histograms of the phases, and that of the total, show one bucket
+of so many; 0: no bucket but the count of all.
+"""
 
 
 class RequestTimes:
@@ -51,15 +71,17 @@ class RequestTimes:
 class RequestMetrics:
     """The request metrics of one node."""
 
-    def __init__(self, registry: Registry, api_names: Mapping[int, str]) -> None:
-        """`api_names` has the label of every API key that may be recorded: `{0: "Produce"}`."""
+    def __init__(
+        self, registry: Registry, api_names: Mapping[int, str], histograms: str = "full"
+    ) -> None:
+        """`api_names` has the label of every API key that may be recorded: `{0: "Produce"}`;
+        `histograms` is a key of `HISTOGRAMS`.
+        """
+        phases, total = HISTOGRAMS[histograms]
+        self._shown = (phases, phases, phases, phases, total)
         self._names = dict(api_names)
         self._phases = {key: tuple(Histogram() for _ in PHASES) for key in api_names}
-        self._errors = registry.counters(
-            "penstock_request_errors_total",
-            "Errors that answers carried, by API and error code.",
-            ("api", "error"),
-        )
+        self._errors = registry.counters(REQUEST_ERRORS)
         registry.add_source(self._collect)
 
     def answered(self, request: RequestTimes) -> None:
@@ -97,10 +119,9 @@ class RequestMetrics:
         seen = [(api, phases) for api, phases in seen if phases[-1].count]
         if not seen:
             return
-        name = "penstock_requests_total"
-        counts = [Sample(name, {"api": api}, phases[-1].count) for api, phases in seen]
-        yield Reading(name, "Requests answered, by API.", "counter", counts)
-        for index, (name, documentation) in enumerate(PHASES.items()):
+        counts = [REQUESTS.sample(phases[-1].count, api) for api, phases in seen]
+        yield Reading(REQUESTS, counts)
+        for index, (metric, every) in enumerate(zip(PHASES, self._shown, strict=True)):
             for api, phases in seen:
-                samples = phases[index].samples(name, {"api": api})
-                yield Reading(name, documentation, "histogram", samples)
+                samples = phases[index].samples(metric.name, {"api": api}, every)
+                yield Reading(metric, samples)

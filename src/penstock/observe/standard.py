@@ -12,28 +12,30 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from penstock import __version__
-from penstock.base.build import kind_of_build
+from penstock.base.build import COMPILED, kind_of_build
 from penstock.base.ids import TopicPartition
-from penstock.observe.metrics import Reading, Registry, Sample, slices
-
-_TOPIC_COUNTERS = {
-    "messages_in": "Messages appended by producers",
-    "bytes_in": "Bytes of record batches appended by producers",
-    "bytes_out": "Bytes of record batches sent to consumers",
-    "replication_bytes_in": "Bytes of record batches copied from leaders",
-    "replication_bytes_out": "Bytes of record batches sent to followers",
-    "bytes_rejected": "Bytes of record batches refused",
-    "produce_requests": "Produce requests, one for each partition they name",
-    "fetch_requests": "Fetch requests, one for each partition they name",
-    "failed_produce_requests": "Produce requests answered with an error, one for each partition",
-    "failed_fetch_requests": "Fetch requests answered with an error, one for each partition",
-}
+from penstock.observe.metrics import Metric, Reading, Registry, Sample
+from penstock.observe.table import (
+    BUILD_INFO,
+    CLEANER_DURATION_SECONDS,
+    CLEANER_FAILURES,
+    CLEANER_READ_BYTES,
+    CLEANER_RUNS,
+    CLEANER_WRITTEN_BYTES,
+    LOG_END_OFFSET,
+    LOG_SIZE_BYTES,
+    LOG_START_OFFSET,
+    LOGS_SIZE_BYTES,
+    PARTITIONS,
+    TOPIC_TRAFFIC,
+    TRAFFIC,
+)
 
 
 class TopicCounters:
-    """The plain numbers of one topic, named as in `_TOPIC_COUNTERS`; the hot path adds to them."""
+    """The plain numbers of one topic, named as in `TRAFFIC`; the hot path adds to them."""
 
-    __slots__ = tuple(_TOPIC_COUNTERS)
+    __slots__ = tuple(TRAFFIC)
 
     def __init__(self) -> None:
         self.messages_in = 0
@@ -49,7 +51,7 @@ class TopicCounters:
 
 
 class TopicMetrics:
-    """Traffic over all topics (`penstock_bytes_in_total`) and by topic (`penstock_topic_...`)."""
+    """Traffic over all topics, and by topic."""
 
     def __init__(self, registry: Registry, *, per_topic: bool) -> None:
         self._per_topic = per_topic
@@ -70,22 +72,24 @@ class TopicMetrics:
         """Drop a deleted topic's series; what it counted stays in the totals."""
         counters = self._topics.pop(name, None)
         if counters is not None:
-            for field in _TOPIC_COUNTERS:
+            for field in TRAFFIC:
                 setattr(self._gone, field, getattr(self._gone, field) + getattr(counters, field))
 
     def _collect(self) -> Iterator[Reading]:
         topics = list(self._topics.items())
-        for field, what in _TOPIC_COUNTERS.items():
-            total = getattr(self._gone, field) + sum(getattr(c, field) for _, c in topics)
-            name = f"penstock_{field}_total"
-            sample = Sample(name, {}, total)
-            yield Reading(name, f"{what}, over all topics.", "counter", [sample])
+        for field, metric in TRAFFIC.items():
+            yield metric.one(getattr(self._gone, field) + sum(getattr(c, field) for _, c in topics))
         if not self._per_topic:
             return
-        for field, what in _TOPIC_COUNTERS.items():
-            name = f"penstock_topic_{field}_total"
-            samples = (Sample(name, {"topic": t}, getattr(c, field)) for t, c in topics)
-            yield from slices(name, f"{what}, by topic.", "counter", samples)
+        for field, metric in TOPIC_TRAFFIC.items():
+            yield from metric.slices(_of_topics(metric, field, topics))
+
+
+def _of_topics(
+    metric: Metric, field: str, topics: list[tuple[str, TopicCounters]]
+) -> Iterator[Sample]:
+    for topic, counters in topics:
+        yield metric.sample(getattr(counters, field), topic)
 
 
 class LogSizes(Protocol):
@@ -103,9 +107,9 @@ class PartitionMetrics:
     """Sizes and offsets of the logs on this node, read on every scrape."""
 
     _PER_PARTITION = (
-        ("penstock_log_size_bytes", "Size of the log on disk, by partition.", "size_bytes"),
-        ("penstock_log_start_offset", "First offset of the log, by partition.", "log_start_offset"),
-        ("penstock_log_end_offset", "Next offset of the log, by partition.", "log_end_offset"),
+        (LOG_SIZE_BYTES, "size_bytes"),
+        (LOG_START_OFFSET, "log_start_offset"),
+        (LOG_END_OFFSET, "log_end_offset"),
     )
 
     def __init__(
@@ -122,23 +126,19 @@ class PartitionMetrics:
 
     def _collect(self) -> Iterator[Reading]:
         logs = list(self._logs())
-        for name, documentation, value in (
-            ("penstock_partitions", "Partitions on this node.", len(logs)),
-            (
-                "penstock_logs_size_bytes",
-                "Size of all logs.",
-                sum(log.size_bytes for _, log in logs),
-            ),
-        ):
-            yield Reading(name, documentation, "gauge", [Sample(name, {}, value)])
+        yield PARTITIONS.one(len(logs))
+        yield LOGS_SIZE_BYTES.one(sum(log.size_bytes for _, log in logs))
         if not self._per_partition:
             return
-        for name, documentation, field in self._PER_PARTITION:
-            samples = (
-                Sample(name, {"topic": p.topic, "partition": str(p.partition)}, getattr(log, field))
-                for p, log in logs
-            )
-            yield from slices(name, documentation, "gauge", samples)
+        for metric, field in self._PER_PARTITION:
+            yield from metric.slices(_of_partitions(metric, field, logs))
+
+
+def _of_partitions(
+    metric: Metric, field: str, logs: list[tuple[TopicPartition, LogSizes]]
+) -> Iterator[Sample]:
+    for partition, log in logs:
+        yield metric.sample(getattr(log, field), partition.topic, str(partition.partition))
 
 
 class CleanerMetrics:
@@ -147,19 +147,11 @@ class CleanerMetrics:
     __slots__ = ("bytes_read", "bytes_written", "duration", "failures", "runs")
 
     def __init__(self, registry: Registry) -> None:
-        self.runs = registry.counter("penstock_cleaner_runs_total", "Compactions that finished.")
-        self.failures = registry.counter(
-            "penstock_cleaner_failures_total", "Compactions that failed and will be tried again."
-        )
-        self.bytes_read = registry.counter(
-            "penstock_cleaner_read_bytes_total", "Bytes of segments that compactions read."
-        )
-        self.bytes_written = registry.counter(
-            "penstock_cleaner_written_bytes_total", "Bytes of segments that compactions kept."
-        )
-        self.duration = registry.histogram(
-            "penstock_cleaner_duration_seconds", "Time that compactions took."
-        )
+        self.runs = registry.counter(CLEANER_RUNS)
+        self.failures = registry.counter(CLEANER_FAILURES)
+        self.bytes_read = registry.counter(CLEANER_READ_BYTES)
+        self.bytes_written = registry.counter(CLEANER_WRITTEN_BYTES)
+        self.duration = registry.histogram(CLEANER_DURATION_SECONDS)
 
 
 def add_process_metrics(registry: Registry) -> None:
@@ -169,12 +161,9 @@ def add_process_metrics(registry: Registry) -> None:
 
 def add_build_info(registry: Registry, node_id: int, cluster_id: str) -> None:
     """What runs here, in which cluster; known once the node has found it."""
-    build = registry.gauges(
-        "penstock_build_info",
-        "Always 1; version, build, node and cluster are labels.",
-        ("version", "build", "node", "cluster"),
-    )
-    build.child(__version__, kind_of_build(), str(node_id), cluster_id).value = 1
+    compiled = str(kind_of_build() == COMPILED).lower()
+    build = registry.gauges(BUILD_INFO).child(__version__, compiled, str(node_id), cluster_id)
+    build.value = 1
 
 
 def _process_readings() -> Iterable[Reading]:

@@ -8,32 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from penstock.metadata.records import NO_LEADER
-from penstock.observe.metrics import Reading, Registry, Sample
+from penstock.observe.metrics import Reading, Registry
+from penstock.observe.table import (
+    ISR_CHANGE_FAILURES,
+    ISR_EXPANDS,
+    ISR_SHRINKS,
+    LEADER_PARTITIONS,
+    OFFLINE_PARTITIONS,
+    REPLICA_LAG_MAX_MESSAGES,
+    STOPPED_PARTITIONS,
+    UNDER_MIN_ISR_PARTITIONS,
+    UNDER_REPLICATED_PARTITIONS,
+)
 from penstock.partitions.leadership import Role
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.partitions.replication import Replication
 
-_GAUGES = {
-    "penstock_leader_partitions": "Open partitions that this node leads.",
-    "penstock_under_replicated_partitions": (
-        "Partitions led here of which not all replicas are in sync."
-    ),
-    "penstock_under_min_isr_partitions": (
-        "Partitions led here with fewer replicas in sync than min.insync.replicas."
-    ),
-    "penstock_offline_partitions": "Partitions with a replica here that have no leader.",
-    "penstock_stopped_partitions": (
-        "Replicas on this node that broke an invariant and are not served until it is restarted."
-    ),
-    "penstock_replica_lag_max_messages": (
-        "Messages that the follower on this node which is furthest behind has still to fetch."
-    ),
-}
-_COUNTERS = {
-    "penstock_isr_shrinks_total": "Times that replicas left an in-sync set of this node.",
-    "penstock_isr_expands_total": "Times that a replica joined an in-sync set of this node.",
-    "penstock_isr_change_failures_total": "Changes that the controller did not accept.",
-}
+_GAUGES = (
+    LEADER_PARTITIONS,
+    UNDER_REPLICATED_PARTITIONS,
+    UNDER_MIN_ISR_PARTITIONS,
+    OFFLINE_PARTITIONS,
+    STOPPED_PARTITIONS,
+    REPLICA_LAG_MAX_MESSAGES,
+)
+_COUNTERS = (ISR_SHRINKS, ISR_EXPANDS, ISR_CHANGE_FAILURES)
 
 
 class ReplicationMetrics:
@@ -62,8 +61,8 @@ class ReplicationMetrics:
         max_lag = 0 if replication is None else replication.max_lag
         stopped = len(self._replicas.stopped)
         values = (led, under_replicated, under_min_isr, offline, stopped, max_lag)
-        for (name, documentation), value in zip(_GAUGES.items(), values, strict=True):
-            yield Reading(name, documentation, "gauge", [Sample(name, {}, value)])
+        for metric, value in zip(_GAUGES, values, strict=True):
+            yield metric.one(value)
         changes = (0, 0, 0) if replication is None else replication.isr_changes.totals
-        for (name, documentation), value in zip(_COUNTERS.items(), changes, strict=True):
-            yield Reading(name, documentation, "counter", [Sample(name, {}, value)])
+        for metric, value in zip(_COUNTERS, changes, strict=True):
+            yield metric.one(value)

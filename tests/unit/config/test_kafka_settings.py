@@ -14,6 +14,7 @@ KAFKA = BROKER_SETTINGS.kafka
 STOCK_FILE = {
     "process.roles": "broker,controller",
     "node.id": "1",
+    "controller.quorum.bootstrap.servers": "localhost:9093",
     "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
     "inter.broker.listener.name": "PLAINTEXT",
     "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
@@ -59,6 +60,27 @@ def test_the_file_of_kafkas_distribution_is_taken() -> None:
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.replication.factor",
     ]
+    assert config.bootstrap_servers == (), "it is told to join itself: a cluster of its own"
+
+
+@pytest.mark.parametrize(
+    ("servers", "others"),
+    [
+        ("localhost:9093", ()),
+        ("127.0.0.1:9092,[::1]:9093", ()),
+        ("alpha.example:9092,beta.example:9092", (("beta.example", 9092),)),
+        ("localhost:9094,alpha.example:9093", (("localhost", 9094), ("alpha.example", 9093))),
+    ],
+)
+def test_a_node_does_not_join_itself(servers: str, others: tuple[tuple[str, int], ...]) -> None:
+    config = broker_config(
+        {
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://localhost:9093",
+            "advertised.listeners": "PLAINTEXT://alpha.example:9092",
+            "controller.quorum.bootstrap.servers": servers,
+        }
+    )
+    assert config.bootstrap_servers == others
 
 
 def test_every_setting_without_effect_takes_its_own_default() -> None:
@@ -92,22 +114,15 @@ def test_a_value_must_have_kafkas_type_and_bounds(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("delegation.token.secret.key", "a secret"),
         ("security.inter.broker.protocol", "SSL"),
-        ("ssl.client.auth", "required"),
-        ("ssl.keystore.location", "/etc/keys.jks"),
-        ("ssl.truststore.location", "/etc/trust.jks"),
-        ("sasl.enabled.mechanisms", "SCRAM-SHA-512"),
-        ("sasl.jaas.config", "a module"),
-        ("listener.name.outside.ssl.keystore.location", "/etc/keys.jks"),
-        ("listener.name.outside.scram-sha-512.sasl.jaas.config", "a module"),
-        ("listener.name.outside.sasl.enabled.mechanisms", "PLAIN"),
         ("principal.builder.class", "mine.Builder"),
-        ("sasl.oauthbearer.jwks.endpoint.url", "https://keys"),
+        ("listener.name.outside.sasl.server.callback.handler.class", "mine.Handler"),
+        ("sasl.oauthbearer.token.endpoint.url", "https://tokens"),
     ],
 )
-def test_what_asks_for_security_is_refused(name: str, text: str) -> None:
-    with pytest.raises(ConfigError, match="neither encrypted nor authenticated yet") as refused:
+def test_what_asks_for_security_that_is_not_there_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match="there are no delegation tokens") as refused:
         broker_config({name: text})
     assert str(refused.value).startswith(f"{name} cannot be ")
 
@@ -121,7 +136,7 @@ def test_what_asks_for_security_is_refused(name: str, text: str) -> None:
         ("transaction.two.phase.commit.enable", "true", "no two-phase commit"),
         ("process.roles", "controller", "every node is one"),
         ("process.roles", "broker,observer", "each element one of broker, controller"),
-        ("super.users", "User:ann", "no authentication"),
+        ("authorizer.class.name", "mine.Authorizer", "StandardAuthorizer"),
         ("zookeeper.connect", "localhost:2181", "controller.quorum.voters"),
     ],
 )
@@ -131,15 +146,7 @@ def test_what_would_promise_too_much_is_refused(name: str, text: str, why: str) 
 
 
 def test_the_password_of_a_refused_setting_is_not_shown() -> None:
-    assert "secret" not in refusal(ssl_key_password="secret")
-
-
-def test_a_listener_cannot_have_a_security_protocol() -> None:
-    said = refusal(listeners="OUTSIDE://:1", listener_security_protocol_map="OUTSIDE:SASL_SSL")
-    assert "listeners names OUTSIDE, whose security protocol is SASL_SSL" in said
-    assert "listeners names SSL, whose security protocol is SSL" in refusal(listeners="SSL://:1")
-    said = refusal(listeners="A://:1", listener_security_protocol_map="a:ssl")
-    assert "whose security protocol is SSL" in said
+    assert "secret" not in refusal(ssl_keystore_password="secret")
 
 
 def test_a_map_of_protocols_must_be_one() -> None:
@@ -191,9 +198,23 @@ def test_each_is_told_once() -> None:
     assert settings.new_without_effect() == ["background.threads"]
 
 
+def test_kafkas_further_group_protocols_are_taken_and_told_once() -> None:
+    name = "group.coordinator.rebalance.protocols"
+    settings = BrokerSettings({name: "classic,consumer,streams"})
+    assert described(settings)[name].value == "classic,consumer,streams"
+    assert "have no effect" in described(settings)[name].documentation
+    assert settings.config.protocols_without_effect == ("streams",)
+    assert settings.new_without_effect() == [f"{name}=streams"]
+    assert settings.new_without_effect() == []
+    assert broker_config({name: "classic,share"}).protocols_without_effect == ("share",)
+    assert BrokerSettings({}).new_without_effect() == []
+    assert "it must name classic" in refusal(group_coordinator_rebalance_protocols="consumer")
+    assert "each element one of" in refusal(group_coordinator_rebalance_protocols="connect")
+
+
 def test_a_refused_one_takes_nothing_but_its_default() -> None:
     refused = [row for row in KAFKA.rows.values() if isinstance(row.rule, Only)]
-    assert len(refused) > 30
+    assert len(refused) > 20
     for row in refused:
         assert row.type is not SettingType.PASSWORD or row.default is None
 

@@ -135,7 +135,7 @@ LISTENERS = "PLAINTEXT://127.0.0.1:1"
         ({}, "OTHER://127.0.0.1:2", "is advertised, so it has to stay"),
         ({}, "PLAINTEXT://127.0.0.1:2", "is advertised, so it has to stay"),
         ({}, f"OTHER://127.0.0.1:2,{LISTENERS}", "by the first one, PLAINTEXT"),
-        ({}, f"{LISTENERS},SASL_SSL://127.0.0.1:2", "neither encrypted nor authenticated"),
+        ({}, f"{LISTENERS},SASL_SSL://127.0.0.1:2", "needs a certificate"),
         ({}, f"{LISTENERS},OTHER", "list of NAME://HOST:PORT"),
     ],
 )

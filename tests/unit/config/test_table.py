@@ -85,8 +85,8 @@ def test_an_unknown_topic_setting_is_refused_with_a_hint(name: str, sentence: st
 
 
 def test_a_setting_of_kafka_that_is_not_here_says_why() -> None:
-    with pytest.raises(ConfigError, match=r"super.users .* no authentication"):
-        broker_config({"super.users": "x"})
+    with pytest.raises(ConfigError, match=r"rsm.config.x .* no remote tier"):
+        broker_config({"rsm.config.x": "x"})
 
 
 def test_kafkas_defaults() -> None:

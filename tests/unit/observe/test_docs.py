@@ -18,14 +18,16 @@ from penstock.node.node import Node
 from penstock.observe.http import json_response
 from penstock.observe.logs import JsonFormatter, TextFormatter
 from penstock.observe.requests import RequestTimes
+from penstock.observe.table import METRICS
+from unit.observe.test_requests import SERIES_PER_API
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "observability.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The metrics that a running node shows once every kind of them has something to say."""
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a running node shows once every kind of metric has something to say."""
     texts = {
         "log.dir": str(tmp_path_factory.mktemp("data")),
         "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -45,13 +47,42 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         await node.stop()
         return text
 
-    return set(re.findall(r"^# TYPE (\S+)", uvloop.run(scrape()), re.MULTILINE))
+    return uvloop.run(scrape())
+
+
+@pytest.fixture(scope="module")
+def shown(text: str) -> set[str]:
+    """The names of the metrics in it."""
+    return set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+
+
+def test_the_table_has_exactly_the_metrics_of_a_node(text: str) -> None:
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)", text, re.MULTILINE))
+    assert kinds == {metric.name: metric.kind for metric in METRICS.values()}
+    labels = {name: set(metric.labels) for name, metric in METRICS.items()}
+    for name, pairs in re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.MULTILINE):
+        metric = name if name in METRICS else re.sub(r"_(bucket|sum|count)$", "", name)
+        assert set(re.findall(r'(\w+)="', pairs)) - {"le"} == labels[metric]
 
 
 def test_the_page_lists_exactly_the_metrics_of_a_node(shown: set[str]) -> None:
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
     listed = set(re.findall(r"`((?:penstock|process)_\w+)`", rows))
     assert listed == shown
+
+
+def test_the_page_tells_their_kinds() -> None:
+    rows = re.findall(
+        r"^\| (`\w+`(?:, `\w+`)*) \| (counter|gauge|histogram) \|", PAGE, re.MULTILINE
+    )
+    told = {name: kind for names, kind in rows for name in re.findall(r"\w+", names)}
+    assert len(told) > len(METRICS) / 2, "the rows have another form now"
+    assert told.items() <= {(metric.name, metric.kind) for metric in METRICS.values()}
+
+
+def test_the_page_tells_what_thinned_histograms_cost() -> None:
+    for value, series in SERIES_PER_API.items():
+        assert re.search(rf"^\| `{value}`.* \| {series} \| {20 * series:,} \|$", PAGE, re.MULTILINE)
 
 
 def test_the_expressions_name_metrics_that_exist(shown: set[str]) -> None:

@@ -16,7 +16,7 @@ from penstock.base.errors import InvariantBroken
 from penstock.observe import http
 from penstock.observe.health import Health
 from penstock.observe.http import HttpRequest, HttpResponse, HttpServer
-from penstock.observe.metrics import Registry
+from penstock.observe.metrics import Metric, Registry
 
 DEADLINE_S = 10.0
 WELL = Health(live=True, ready=True, reason="serving")
@@ -89,7 +89,7 @@ def changed(name: str, value: float) -> Iterator[None]:
 
 def test_metrics_are_prometheus_text(serve: Callable[..., None]) -> None:
     registry = Registry()
-    registry.counter("penstock_things_total", "Things.").value += 3
+    registry.counter(Metric("penstock_things_total", "counter", "Things.")).value += 3
 
     async def test(server: HttpServer) -> None:
         status, headers, body = await ask(server, get("/metrics?name=x"))
@@ -266,7 +266,7 @@ def test_routes_can_be_added_and_a_failing_one_is_answered(
 
 def test_a_scrape_lets_the_loop_go_on(serve: Callable[..., None]) -> None:
     registry = Registry()
-    gauges = registry.gauges("penstock_level", "Level.", ("n",))
+    gauges = registry.gauges(Metric("penstock_level", "gauge", "Level.", ("n",)))
     for i in range(5_000):
         gauges.child(str(i))
 

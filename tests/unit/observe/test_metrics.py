@@ -16,19 +16,22 @@ from penstock.observe.metrics import (
     LAST_BITS,
     SAMPLES_PER_PART,
     Histogram,
+    Metric,
     Registry,
     Sample,
-    slices,
 )
 
 Scrape = Callable[[Registry], dict[tuple[str, ...], float]]
 
+THINGS = Metric("penstock_things_total", "counter", "Things.")
+LEVEL = Metric("penstock_level", "gauge", "Level.")
+
 
 def test_plain_metrics_show_their_value(scrape: Scrape) -> None:
     registry = Registry()
-    counter = registry.counter("penstock_things_total", "Things.")
-    gauge = registry.gauge("penstock_level", "Level.")
-    registry.gauge("penstock_asked", "Asked.", lambda: 7)
+    counter = registry.counter(THINGS)
+    gauge = registry.gauge(LEVEL)
+    registry.gauge(Metric("penstock_asked", "gauge", "Asked."), lambda: 7)
     counter.value += 3
     gauge.value = 2.5
     assert scrape(registry) == {
@@ -40,7 +43,7 @@ def test_plain_metrics_show_their_value(scrape: Scrape) -> None:
 
 def test_the_text_names_type_and_meaning() -> None:
     registry = Registry()
-    registry.counter("penstock_things_total", "Things\nthat are.")
+    registry.counter(Metric("penstock_things_total", "counter", "Things\nthat are."))
     assert registry.render().decode().splitlines() == [
         "# HELP penstock_things_total Things\\nthat are.",
         "# TYPE penstock_things_total counter",
@@ -50,7 +53,9 @@ def test_the_text_names_type_and_meaning() -> None:
 
 def test_children_are_made_once_and_can_be_removed(scrape: Scrape) -> None:
     registry = Registry()
-    family = registry.counters("penstock_things_total", "Things.", ("topic", "kind"))
+    family = registry.counters(
+        Metric("penstock_things_total", "counter", "Things.", ("topic", "kind"))
+    )
     family.child("a", "x").value += 1
     family.child("a", "x").value += 1
     family.child('quo"te\n', "x").value += 5
@@ -61,7 +66,7 @@ def test_children_are_made_once_and_can_be_removed(scrape: Scrape) -> None:
 
 def test_a_family_of_many_children_keeps_one_head_and_loses_none(scrape: Scrape) -> None:
     registry = Registry()
-    family = registry.gauges("penstock_level", "Level.", ("topic",))
+    family = registry.gauges(Metric("penstock_level", "gauge", "Level.", ("topic",)))
     count = SAMPLES_PER_PART * 2 + 1
     for i in range(count):
         family.child(str(i)).value = i
@@ -73,7 +78,7 @@ def test_a_family_of_many_children_keeps_one_head_and_loses_none(scrape: Scrape)
 
 def test_slices_cover_every_sample() -> None:
     samples = [Sample("penstock_x", {}, i) for i in range(SAMPLES_PER_PART + 1)]
-    readings = list(slices("penstock_x", "X.", "gauge", samples))
+    readings = list(LEVEL.slices(samples))
     assert [len(r.samples) for r in readings] == [SAMPLES_PER_PART, 1]
     assert [s for r in readings for s in r.samples] == samples
 
@@ -81,18 +86,33 @@ def test_slices_cover_every_sample() -> None:
 @pytest.mark.parametrize("name", ["things_total", "penstock_Things_total", "penstock_things"])
 def test_a_counter_with_a_bad_name_is_refused(name: str) -> None:
     with pytest.raises(InvariantBroken):
-        Registry().counter(name, "Things.")
+        Metric(name, "counter", "Things.")
+
+
+def test_only_a_counter_ends_like_one() -> None:
+    with pytest.raises(InvariantBroken, match="_total"):
+        Metric("penstock_things_total", "gauge", "Things.")
+
+
+def test_a_label_with_a_bad_name_is_refused() -> None:
+    with pytest.raises(InvariantBroken, match="topic-name"):
+        Metric("penstock_level", "gauge", "Level.", ("topic-name",))
+
+
+def test_a_metric_is_used_as_what_it_is() -> None:
+    with pytest.raises(InvariantBroken, match="the gauge penstock_level is used as a histogram"):
+        Registry().histogram(LEVEL)
 
 
 def test_a_name_is_registered_once() -> None:
     registry = Registry()
-    registry.gauge("penstock_level", "Level.")
+    registry.gauge(LEVEL)
     with pytest.raises(InvariantBroken, match="penstock_level is registered twice"):
-        registry.histogram("penstock_level", "Level.")
+        registry.gauge(LEVEL)
 
 
 def test_a_child_needs_every_label() -> None:
-    family = Registry().gauges("penstock_level", "Level.", ("topic", "partition"))
+    family = Registry().gauges(Metric("penstock_level", "gauge", "Level.", ("topic", "partition")))
     with pytest.raises(InvariantBroken, match="penstock_level"):
         family.child("a")
 
@@ -112,6 +132,17 @@ def test_histogram_buckets_are_cumulative_counts_of_what_lies_below(durations: l
         "penstock_t_seconds_count": len(durations),
         "penstock_t_seconds_sum": sum(durations) / 1e9,
     }
+
+
+def test_a_thinned_histogram_shows_some_of_its_bounds_and_the_same_counts() -> None:
+    histogram = Histogram()
+    for bits in range(45):
+        histogram.observe_ns(1 << bits)
+    whole = histogram.samples("penstock_t_seconds", {})
+    half = histogram.samples("penstock_t_seconds", {}, every=2)
+    assert whole[:-3:2] == half[:-3]
+    assert len(whole[:-3]) == 21
+    assert whole[-3:] == half[-3:] == histogram.samples("penstock_t_seconds", {}, every=0)
 
 
 def test_histogram_takes_seconds() -> None:

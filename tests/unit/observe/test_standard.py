@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock import __version__
-from penstock.base.build import kind_of_build
+from penstock.base.build import COMPILED, kind_of_build
 from penstock.base.ids import TopicPartition
 from penstock.observe.metrics import Registry
 from penstock.observe.standard import (
@@ -106,7 +106,8 @@ def test_the_cleaner_shows_its_work(scrape: Scrape) -> None:
 def test_what_runs_is_shown_by_version_build_node_and_cluster(scrape: Scrape) -> None:
     registry = Registry()
     add_build_info(registry, 7, "lkc-1")
-    assert scrape(registry)["penstock_build_info", kind_of_build(), "lkc-1", "7", __version__] == 1
+    compiled = "true" if kind_of_build() == COMPILED else "false"
+    assert scrape(registry)["penstock_build_info", "lkc-1", compiled, "7", __version__] == 1
 
 
 def test_the_process_shows_its_use_of_the_machine(scrape: Scrape) -> None:

@@ -95,7 +95,7 @@ class Actor:
             LogEnvironment(clock=clock, rng=rng),
         )
         self.peers = Peers(f"broker-{node_id}")
-        metrics = NodeMetrics(handlers.api_names(), per_topic=True)
+        metrics = NodeMetrics(handlers.api_names(), per_topic=True, histograms="full")
         self.broker = Broker(
             BrokerSettings.of(config),
             self.metadata,  # type: ignore[arg-type]

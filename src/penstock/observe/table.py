@@ -1,0 +1,359 @@
+"""The table of metrics: the name, kind, meaning and labels of every one that a node shows.
+
+Rooms take a metric from here to show its numbers; `penstock generate` takes it from here for the
+dashboard and the alerts. So a name stands in one place, and what is renamed or removed here cannot
+be left behind there. docs/observability.md has a row for each; a test holds the page, the table and
+a running node to each other.
+
+Invariant: a row of the table is made here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.observe.metrics import Kind, Metric
+
+METRICS: Final[dict[str, Metric]] = {}
+"""Every row, by name."""
+
+
+def _row(kind: Kind, name: str, documentation: str, labels: tuple[str, ...]) -> Metric:
+    metric = METRICS[name] = Metric(name, kind, documentation, labels)
+    return metric
+
+
+def _counter(name: str, documentation: str, *labels: str) -> Metric:
+    return _row("counter", name, documentation, labels)
+
+
+def _gauge(name: str, documentation: str, *labels: str) -> Metric:
+    return _row("gauge", name, documentation, labels)
+
+
+def _histogram(name: str, documentation: str, *labels: str) -> Metric:
+    return _row("histogram", name, documentation, labels)
+
+
+# -- requests ----------------------------------------------------------------------------------
+
+REQUESTS: Final = _counter("penstock_requests_total", "Requests answered, by API.", "api")
+REQUEST_ERRORS: Final = _counter(
+    "penstock_request_errors_total",
+    "Errors that answers carried, by API and error code.",
+    "api",
+    "error",
+)
+REQUEST_QUEUE_SECONDS: Final = _histogram(
+    "penstock_request_queue_seconds", "Time that requests spent waiting to be handled.", "api"
+)
+REQUEST_LOCAL_SECONDS: Final = _histogram(
+    "penstock_request_local_seconds",
+    "Time that requests spent being worked on by this node.",
+    "api",
+)
+REQUEST_REMOTE_SECONDS: Final = _histogram(
+    "penstock_request_remote_seconds",
+    "Time that requests spent waiting for data, replicas or the disk.",
+    "api",
+)
+REQUEST_SEND_SECONDS: Final = _histogram(
+    "penstock_request_send_seconds",
+    "Time that requests spent with their answer waiting for the socket.",
+    "api",
+)
+REQUEST_TOTAL_SECONDS: Final = _histogram(
+    "penstock_request_total_seconds",
+    "Time that requests spent in this node, from last byte in to last out.",
+    "api",
+)
+
+# -- traffic -----------------------------------------------------------------------------------
+
+_TRAFFIC: Final = {
+    "messages_in": "Messages appended by producers",
+    "bytes_in": "Bytes of record batches appended by producers",
+    "bytes_out": "Bytes of record batches sent to consumers",
+    "replication_bytes_in": "Bytes of record batches copied from leaders",
+    "replication_bytes_out": "Bytes of record batches sent to followers",
+    "bytes_rejected": "Bytes of record batches refused",
+    "produce_requests": "Produce requests, one for each partition they name",
+    "fetch_requests": "Fetch requests, one for each partition they name",
+    "failed_produce_requests": "Produce requests answered with an error, one for each partition",
+    "failed_fetch_requests": "Fetch requests answered with an error, one for each partition",
+}
+TRAFFIC: Final[Mapping[str, Metric]] = {
+    field: _counter(f"penstock_{field}_total", f"{what}, over all topics.")
+    for field, what in _TRAFFIC.items()
+}
+"""Over all topics, by the name of the field that counts it."""
+TOPIC_TRAFFIC: Final[Mapping[str, Metric]] = {
+    field: _counter(f"penstock_topic_{field}_total", f"{what}, by topic.", "topic")
+    for field, what in _TRAFFIC.items()
+}
+MESSAGES_IN: Final = TRAFFIC["messages_in"]
+BYTES_IN: Final = TRAFFIC["bytes_in"]
+BYTES_OUT: Final = TRAFFIC["bytes_out"]
+REPLICATION_BYTES_IN: Final = TRAFFIC["replication_bytes_in"]
+REPLICATION_BYTES_OUT: Final = TRAFFIC["replication_bytes_out"]
+PRODUCE_REQUESTS: Final = TRAFFIC["produce_requests"]
+FAILED_PRODUCE_REQUESTS: Final = TRAFFIC["failed_produce_requests"]
+FAILED_FETCH_REQUESTS: Final = TRAFFIC["failed_fetch_requests"]
+TOPIC_BYTES_IN: Final = TOPIC_TRAFFIC["bytes_in"]
+TOPIC_BYTES_OUT: Final = TOPIC_TRAFFIC["bytes_out"]
+
+# -- replication -------------------------------------------------------------------------------
+
+LEADER_PARTITIONS: Final = _gauge(
+    "penstock_leader_partitions", "Open partitions that this node leads."
+)
+UNDER_REPLICATED_PARTITIONS: Final = _gauge(
+    "penstock_under_replicated_partitions",
+    "Partitions led here of which not all replicas are in sync.",
+)
+UNDER_MIN_ISR_PARTITIONS: Final = _gauge(
+    "penstock_under_min_isr_partitions",
+    "Partitions led here with fewer replicas in sync than min.insync.replicas.",
+)
+OFFLINE_PARTITIONS: Final = _gauge(
+    "penstock_offline_partitions", "Partitions with a replica here that have no leader."
+)
+STOPPED_PARTITIONS: Final = _gauge(
+    "penstock_stopped_partitions",
+    "Replicas on this node that broke an invariant and are not served until it is restarted.",
+)
+REPLICA_LAG_MAX_MESSAGES: Final = _gauge(
+    "penstock_replica_lag_max_messages",
+    "Messages that the follower on this node which is furthest behind has still to fetch.",
+)
+ISR_SHRINKS: Final = _counter(
+    "penstock_isr_shrinks_total", "Times that replicas left an in-sync set of this node."
+)
+ISR_EXPANDS: Final = _counter(
+    "penstock_isr_expands_total", "Times that a replica joined an in-sync set of this node."
+)
+ISR_CHANGE_FAILURES: Final = _counter(
+    "penstock_isr_change_failures_total", "Changes that the controller did not accept."
+)
+
+# -- the metadata quorum -----------------------------------------------------------------------
+
+ACTIVE_CONTROLLER: Final = _gauge(
+    "penstock_active_controller", "1 on the node that is the active controller, else 0."
+)
+QUORUM_LEADER_ID: Final = _gauge(
+    "penstock_quorum_leader_id", "The quorum's leader as this node knows it; -1: none."
+)
+QUORUM_EPOCH: Final = _gauge("penstock_quorum_epoch", "The quorum's epoch as this node knows it.")
+QUORUM_VOTERS: Final = _gauge(
+    "penstock_quorum_voters", "Voters of the quorum as this node knows them."
+)
+QUORUM_HIGH_WATERMARK: Final = _gauge(
+    "penstock_quorum_high_watermark", "Committed records of the metadata log."
+)
+METADATA_APPLIED_OFFSET: Final = _gauge(
+    "penstock_metadata_applied_offset", "Records of the metadata log that this node has applied."
+)
+BROKERS_ACTIVE: Final = _gauge("penstock_brokers_active", "Registered brokers that are not fenced.")
+BROKERS_FENCED: Final = _gauge("penstock_brokers_fenced", "Registered brokers that are fenced.")
+ELECTIONS_FROM_ELR: Final = _counter(
+    "penstock_elections_from_elr_total",
+    "Leaders elected from eligible leader replicas by this controller.",
+)
+
+# -- consumer groups ---------------------------------------------------------------------------
+
+GROUPS: Final = _gauge(
+    "penstock_groups",
+    "Groups that this node coordinates, by protocol and state.",
+    "protocol",
+    "state",
+)
+GROUPS_MEMBERS: Final = _gauge(
+    "penstock_groups_members", "Members of these groups, by the group's protocol.", "protocol"
+)
+GROUPS_REBALANCES: Final = _counter(
+    "penstock_groups_rebalances_total",
+    "Generations with an assignment (classic) and group epochs (consumer) that began.",
+    "protocol",
+)
+GROUPS_LAG_MESSAGES: Final = _gauge(
+    "penstock_groups_lag_messages", "Messages that groups are behind, over all groups."
+)
+GROUP_LAG_MESSAGES: Final = _gauge(
+    "penstock_group_lag_messages",
+    "Messages that a group is behind, by group, topic and partition.",
+    "group",
+    "topic",
+    "partition",
+)
+GROUP_LAG_SECONDS: Final = _gauge(
+    "penstock_group_lag_seconds",
+    "Age of the first message that a group has not committed, by the same.",
+    "group",
+    "topic",
+    "partition",
+)
+
+# -- transactions ------------------------------------------------------------------------------
+
+TRANSACTIONS_OPEN: Final = _gauge(
+    "penstock_transactions_open", "Open transactions of this coordinator, by state.", "state"
+)
+TRANSACTIONS_OLDEST_SECONDS: Final = _gauge(
+    "penstock_transactions_oldest_seconds",
+    "Age of the oldest open transaction of this coordinator.",
+)
+TRANSACTIONS_MARKERS_WAITING: Final = _gauge(
+    "penstock_transactions_markers_waiting",
+    "Decided transactions of which not all partitions have their marker yet.",
+)
+TRANSACTIONS_COMMITTED: Final = _counter(
+    "penstock_transactions_committed_total", "Transactions that were committed."
+)
+TRANSACTIONS_ABORTED: Final = _counter(
+    "penstock_transactions_aborted_total", "Transactions that were aborted."
+)
+TRANSACTIONS_TIMED_OUT: Final = _counter(
+    "penstock_transactions_timed_out_total", "Those of them that timed out."
+)
+TRANSACTIONS_VERIFICATION_FAILURES: Final = _counter(
+    "penstock_transactions_verification_failures_total",
+    "Partitions that were written to and were not in their transaction.",
+)
+LAST_STABLE_OFFSET_LAG_MESSAGES: Final = _gauge(
+    "penstock_last_stable_offset_lag_messages",
+    "Messages between last stable offsets and high watermarks, over all partitions.",
+)
+LAST_STABLE_OFFSET_LAG_MAX_MESSAGES: Final = _gauge(
+    "penstock_last_stable_offset_lag_max_messages", "The same of the partition where it is largest."
+)
+PARTITIONS_OLDEST_TRANSACTION_SECONDS: Final = _gauge(
+    "penstock_partitions_oldest_transaction_seconds",
+    "Age of the oldest transaction that is open in a partition.",
+)
+PARTITION_LAST_STABLE_OFFSET_LAG_MESSAGES: Final = _gauge(
+    "penstock_partition_last_stable_offset_lag_messages",
+    "Messages between the last stable offset and the high watermark, by partition.",
+    "topic",
+    "partition",
+)
+PARTITION_OLDEST_TRANSACTION_SECONDS: Final = _gauge(
+    "penstock_partition_oldest_transaction_seconds",
+    "Age of the oldest open transaction, by partition that has one.",
+    "topic",
+    "partition",
+)
+
+# -- logs and the disk -------------------------------------------------------------------------
+
+PARTITIONS: Final = _gauge("penstock_partitions", "Partitions on this node.")
+LOGS_SIZE_BYTES: Final = _gauge("penstock_logs_size_bytes", "Size of all logs.")
+LOG_SIZE_BYTES: Final = _gauge(
+    "penstock_log_size_bytes", "Size of the log on disk, by partition.", "topic", "partition"
+)
+LOG_START_OFFSET: Final = _gauge(
+    "penstock_log_start_offset", "First offset of the log, by partition.", "topic", "partition"
+)
+LOG_END_OFFSET: Final = _gauge(
+    "penstock_log_end_offset", "Next offset of the log, by partition.", "topic", "partition"
+)
+LOG_DIR_WRITABLE: Final = _gauge(
+    "penstock_log_dir_writable", "1 while every log takes writes, 0 while the disk refuses some."
+)
+LOG_DIR_FREE_BYTES: Final = _gauge(
+    "penstock_log_dir_free_bytes", "Bytes that can still be written to the volume of the data."
+)
+LOG_DIR_TOTAL_BYTES: Final = _gauge(
+    "penstock_log_dir_total_bytes", "Size of the volume of the data."
+)
+LOG_APPEND_FAILURES: Final = _counter(
+    "penstock_log_append_failures_total", "Appends that the disk refused."
+)
+LOG_CORRUPT_READS: Final = _counter(
+    "penstock_log_corrupt_reads_total", "Reads that found stored bytes to be corrupt."
+)
+COLD_READS: Final = _counter("penstock_cold_reads_total", "Fetches that had to wait for the disk.")
+FLUSH_ROUNDS: Final = _counter("penstock_flush_rounds_total", "Rounds of group commit.")
+CLEANER_RUNS: Final = _counter("penstock_cleaner_runs_total", "Compactions that finished.")
+CLEANER_FAILURES: Final = _counter(
+    "penstock_cleaner_failures_total", "Compactions that failed and will be tried again."
+)
+CLEANER_READ_BYTES: Final = _counter(
+    "penstock_cleaner_read_bytes_total", "Bytes of segments that compactions read."
+)
+CLEANER_WRITTEN_BYTES: Final = _counter(
+    "penstock_cleaner_written_bytes_total", "Bytes of segments that compactions kept."
+)
+CLEANER_DURATION_SECONDS: Final = _histogram(
+    "penstock_cleaner_duration_seconds", "Time that compactions took."
+)
+
+# -- connections -------------------------------------------------------------------------------
+
+CONNECTIONS_OPEN: Final = _gauge("penstock_connections_open", "Connections open now.")
+CONNECTIONS_ACCEPTED: Final = _counter(
+    "penstock_connections_accepted_total", "Connections that clients opened."
+)
+CONNECTIONS_CLOSED: Final = _counter(
+    "penstock_connections_closed_total", "Accepted connections that ended."
+)
+CONNECTIONS_REFUSED: Final = _counter(
+    "penstock_connections_refused_total",
+    "Connections closed by a limit or a rule.",
+    "listener",
+    "reason",
+)
+TLS_HANDSHAKES_FAILED: Final = _counter(
+    "penstock_tls_handshakes_failed_total",
+    "Connections that ended before they were encrypted.",
+    "listener",
+)
+CERTIFICATE_NOT_AFTER_SECONDS: Final = _gauge(
+    "penstock_certificate_not_after_seconds",
+    "When the certificate of a listener ends, in seconds since 1970.",
+    "listener",
+)
+LOGINS: Final = _counter(
+    "penstock_logins_total",
+    "Logins by SASL, by how they ended: success or failure.",
+    "listener",
+    "outcome",
+)
+REQUEST_MEMORY_BYTES: Final = _gauge(
+    "penstock_request_memory_bytes", "Bytes of requests that are arriving or waiting."
+)
+FETCH_SESSIONS: Final = _gauge("penstock_fetch_sessions", "Incremental fetch sessions.")
+FETCH_SESSIONS_EVICTED: Final = _counter(
+    "penstock_fetch_sessions_evicted_total", "Fetch sessions evicted."
+)
+
+# -- the process -------------------------------------------------------------------------------
+
+EVENT_LOOP_LAG_SECONDS: Final = _histogram(
+    "penstock_event_loop_lag_seconds",
+    "How much later than asked the event loop ran a timer, sampled ten times a second.",
+)
+BUILD_INFO: Final = _gauge(
+    "penstock_build_info",
+    "Always 1; the labels say what runs, as which node of which cluster.",
+    "version",
+    "compiled",
+    "node",
+    "cluster",
+)
+PROCESS_CPU_SECONDS: Final = _counter(
+    "process_cpu_seconds_total", "User and system processor time, in seconds."
+)
+PROCESS_RESIDENT_MEMORY_BYTES: Final = _gauge(
+    "process_resident_memory_bytes", "Resident memory, in bytes."
+)
+PROCESS_VIRTUAL_MEMORY_BYTES: Final = _gauge(
+    "process_virtual_memory_bytes", "Virtual memory, in bytes."
+)
+PROCESS_OPEN_FDS: Final = _gauge("process_open_fds", "Open file descriptors.")
+PROCESS_MAX_FDS: Final = _gauge("process_max_fds", "The limit of open file descriptors.")
+PROCESS_START_TIME_SECONDS: Final = _gauge(
+    "process_start_time_seconds", "Start of the process, in seconds since 1970."
+)
