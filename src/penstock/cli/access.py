@@ -19,6 +19,7 @@ from penstock.cli.options import (
     Bootstrap,
     ConfigFile,
     OptionGroup,
+    ProfileName,
     Timeout,
     Xs,
 )
@@ -45,6 +46,7 @@ class Access(OptionGroup):
         "bootstrap": (Bootstrap, None),
         "xs": (Xs, None),
         "config_file": (ConfigFile, None),
+        "profile": (ProfileName, None),
         "timeout": (Timeout, TIMEOUT_S_DEFAULT),
     }
 
@@ -62,6 +64,7 @@ class Access(OptionGroup):
             options["xs"] or (),
             file,
             os.environ,
+            options["profile"],
         )
 
     @classmethod
@@ -72,9 +75,10 @@ class Access(OptionGroup):
         xs: Sequence[str] = (),
         file: str | None = None,
         environment: Mapping[str, str] | None = None,
+        profile: str | None = None,
     ) -> Self:
-        """Without an environment: of a node on this machine, say, which wants no security."""
-        given = gather(VOCABULARY, xs, file, environment or {})
+        """Without an environment: of a node on this machine, say, which no profile is meant for."""
+        given = gather(VOCABULARY, xs, file, environment or {}, profile)
         brokers = bootstrap or given.get(BOOTSTRAP) or BOOTSTRAP_DEFAULT
         settings = Settings({**given.values, BOOTSTRAP: brokers}, given.spelling)
         client = client_of(settings, Client(CLIENT_ID, connect_s=timeout_s, answer_s=timeout_s))

@@ -65,13 +65,29 @@ class RootGroup(LazyGroup):
             "Say what is wrong with the cluster, the worst first, and what to do; exit code 3 if"
             " anything is.",
         ),
+        "plan": Verb(
+            "penstock.cli.plan.plan:plan",
+            "Say how many nodes, partitions and disks a load needs, in one region or several.",
+        ),
         "config": Verb(
             "penstock.cli.config:ConfigGroup",
             "See and change settings of brokers, the cluster, groups and topics.",
         ),
+        "acl": Verb(
+            "penstock.cli.acl:AclGroup",
+            "See, create, delete and check ACLs: who may do what.",
+        ),
+        "profile": Verb(
+            "penstock.cli.profile:ProfileGroup",
+            "Give the settings by which a cluster is reached a name.",
+        ),
         "pipeline": Verb(
             "penstock.cli.pipeline.ready:PipelineGroup",
             "Make, run and watch pipelines on Spark.",
+        ),
+        "generate": Verb(
+            "penstock.cli.generate:GenerateGroup",
+            "Make a Grafana dashboard and Prometheus alerts for the metrics of this release.",
         ),
         "completion": Verb(
             "penstock.cli.completion:completion",

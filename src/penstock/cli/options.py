@@ -54,6 +54,15 @@ ConfigFile = Annotated[
         " environment.",
     ),
 ]
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="Settings that `penstock profile set` has stored, instead of a file; else"
+        " PENSTOCK_PROFILE of the environment, else the profile in use.",
+    ),
+]
 OutputFormat = Annotated[
     Format,
     typer.Option("--format", help="text for people, json for programs.", case_sensitive=False),

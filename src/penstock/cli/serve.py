@@ -30,7 +30,13 @@ def serve(
         ),
     ] = None,
     config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE.toml", help="File with settings.")
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="File with settings: TOML, or as Kafka's server.properties if its name ends with"
+            " .properties.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.cli.errors import usage_error
 from penstock.config.broker_config import broker_config
-from penstock.config.load import load_settings
+from penstock.config.load import Loaded, load
 from penstock.config.table import ConfigError
 
 
@@ -59,10 +59,12 @@ def serve_node(options: ServeOptions) -> int:
     if options.http is not None:
         arguments.append(f"penstock.http.listen={options.http}")
     file = None if options.config is None else Path(options.config)
+    loaded = Loaded()
     try:
-        config = broker_config(load_settings(file, arguments + options.settings))
+        loaded = load(file, arguments + options.settings)
+        config = broker_config(loaded.texts)
     except ConfigError as e:
-        raise usage_error(str(e)) from None
+        raise usage_error(f"{loaded.place(e)}{e}") from None
     from penstock.node.main import run
 
     return run(config)

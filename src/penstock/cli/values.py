@@ -127,13 +127,45 @@ def parse_headers(items: Iterable[str]) -> list[tuple[str, bytes]]:
     return headers
 
 
-_SIZE = re.compile(r"(\d+)\s*([kKmMgG]?)(?:i?[bB])?")
-_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_SIZE = re.compile(r"(\d+)\s*([kKmMgGtT]?)(?:i?[bB])?")
+_SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
 def parse_size(text: str) -> int:
-    """A number of bytes, with K, M or G for powers of 1024."""
+    """A number of bytes, with K, M, G or T for powers of 1024."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise usage_error(f"{text!r} is not a size: write a number of bytes such as 100, 16K or 1M")
     return int(match[1]) * _SIZE_UNITS[match[2].lower()]
+
+
+_DECIMAL = r"(\d+(?:\.\d+)?)"
+_RATE = re.compile(_DECIMAL + r"([kKmMgG]?)(?:/(s|m|min|h|d))?")
+_BITS = re.compile(_DECIMAL + r"([kKmMgG])bit(?:/s)?")
+_PERCENT = re.compile(_DECIMAL + "%")
+_THOUSANDS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}
+_PER_S = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+
+
+def parse_rate(text: str) -> float:
+    """How many per second, as `50k/s`, `1.5M` or `2M/d`, with k, M or G for powers of 1000."""
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise usage_error(f"{text!r} is not a rate: write it as 500/s, 50k/s, 1.5M/s or 2M/d")
+    return float(match[1]) * _THOUSANDS[match[2].lower()] / _PER_S[match[3]]
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second of a network, as `10Gbit/s`."""
+    match = _BITS.fullmatch(text.strip())
+    if match is None:
+        raise usage_error(f"{text!r} is no speed of a network: write it as 500Mbit/s or 10Gbit/s")
+    return float(match[1]) * _THOUSANDS[match[2].lower()] / 8
+
+
+def parse_percent(text: str) -> float:
+    """A share, as `30%`."""
+    match = _PERCENT.fullmatch(text.strip())
+    if match is None or float(match[1]) > 100:
+        raise usage_error(f"{text!r} is no share: write it as 30%, at most 100%")
+    return float(match[1]) / 100

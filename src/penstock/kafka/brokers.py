@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
-from penstock.kafka.client import Address, Client, failed
+from penstock.kafka.client import Address, Client, failed, place
 from penstock.kafka.connection import Connection, give_back, take
 from penstock.kafka.errors import ClusterError
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -103,6 +103,11 @@ class Brokers:
         for connection in self._connections.values():
             give_back(connection)
         self._connections.clear()
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers that are asked first, as they are written."""
+        return ",".join(map(place, self._bootstrap))
 
     def connection(self, address: Address, use: str = "") -> Connection:
         """The connection to a broker; those for `ROWS` are others than those for questions."""

@@ -1,9 +1,11 @@
-"""The places in which a person gives settings: a file, the environment, the command line; each of
-them above the one before.
+"""The places in which a person gives settings: a file or a profile, the environment, the command
+line; each of them above the one before.
 
-Duty: `-X key=value`, `PENSTOCK_X_KEY` and a file become one `Settings`. In the environment a
-setting's name is in capitals with `_` for the dots: `sasl.password` is `PENSTOCK_X_SASL_PASSWORD`.
-A file whose name ends with `.toml` is TOML, any other is a properties file.
+Duty: `-X key=value`, `PENSTOCK_X_KEY` and a file become one `Settings`. One file counts: that of
+the command line, else that of the environment, else the profile in use (`profiles.py`). In the
+environment a setting's name is in capitals with `_` for the dots: `sasl.password` is
+`PENSTOCK_X_SASL_PASSWORD`. A file whose name ends with `.toml` is TOML, any other is a properties
+file.
 
 Invariants: what is unknown or refused is an error that names the place, never the value. A setting
 that has no effect is refused where somebody typed it, and passed over in the environment and in a
@@ -18,14 +20,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock.config.load import read_toml
+from penstock.config.load import read_properties, read_toml
 from penstock.config.table import ConfigError
 from penstock.kafka.errors import SettingError
-from penstock.kafka.properties import parse_properties
+from penstock.kafka.profiles import Profiles
 from penstock.kafka.security import RIVALS
 from penstock.kafka.settings import BOOTSTRAP, Settings, Vocabulary
 
 FILE_VARIABLE: Final = "PENSTOCK_CONFIG"
+PROFILE_VARIABLE: Final = "PENSTOCK_PROFILE"
 BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP"
 PREFIX: Final = "PENSTOCK_X_"
 _NAME = re.compile(r"[A-Za-z0-9._-]*")
@@ -36,13 +39,43 @@ def gather(
     pairs: Sequence[str],
     file: str | None,
     environment: Mapping[str, str],
+    profile: str | None = None,
 ) -> Settings:
     """All that was given, checked."""
-    file = file or environment.get(FILE_VARIABLE) or None
     typed = _checked(vocabulary, "-X", _of_pairs(pairs), is_typed=True)
     variables = _checked(vocabulary, "environment", _of_environment(environment), is_typed=False)
-    filed = {} if file is None else _checked(vocabulary, file, _of_file(file), is_typed=False)
+    place, found = _filed(file, profile, environment)
+    filed = _checked(vocabulary, place, found, is_typed=False)
     return Settings(above(typed, above(variables, filed)), vocabulary.spelling)
+
+
+def _filed(
+    file: str | None, profile: str | None, environment: Mapping[str, str]
+) -> tuple[str, dict[str, str]]:
+    """The one file that counts: how it is called, and what it says."""
+    profiles = Profiles.of(environment)
+    for a_file, a_profile, names in (
+        (file, profile, "--config and --profile"),
+        (
+            environment.get(FILE_VARIABLE),
+            environment.get(PROFILE_VARIABLE),
+            f"{FILE_VARIABLE} and {PROFILE_VARIABLE} of the environment",
+        ),
+        (None, profiles and profiles.used(), ""),
+    ):
+        if a_file and a_profile:
+            raise SettingError(f"{names} each name a set of settings: give one of them")
+        if a_file:
+            return a_file, _of_file(a_file)
+        if a_profile:
+            return f"profile {a_profile}", _of_profile(a_profile, profiles)
+    return "", {}
+
+
+def _of_profile(name: str, profiles: Profiles | None) -> dict[str, str]:
+    if profiles is None:
+        raise SettingError(f"profile {name}: the environment has no HOME to look for profiles in")
+    return profiles.read(name)
 
 
 def _checked(
@@ -89,17 +122,10 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_file(file: str) -> dict[str, str]:
+    path = Path(file)
     try:
-        if file.endswith(".toml"):
-            return read_toml(Path(file))
-        return parse_properties(Path(file).read_text(encoding="utf-8"))
+        return read_toml(path) if path.suffix == ".toml" else read_properties(path).texts
     except ConfigError as e:
-        raise SettingError(str(e)) from None
-    except UnicodeDecodeError:
-        raise SettingError(f"{file} is no text in UTF-8: write key=value lines") from None
-    except OSError as e:
-        why = (e.strerror or str(e)).lower()
         raise SettingError(
-            f"cannot read {file} ({why}): name a file of key=value lines, or of TOML if its name"
-            " ends with .toml"
+            f"{e}; name a file of key=value lines, or of TOML if its name ends with .toml"
         ) from None

@@ -24,8 +24,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.auth.jaas import PLAIN_MODULE, parse_jaas
 from penstock.kafka.errors import SecurityError, SettingError
-from penstock.kafka.sasl import MECHANISMS, PLAIN, Sasl, parse_jaas
+from penstock.kafka.sasl import MECHANISMS, PLAIN, Sasl
 from penstock.kafka.spelling import PLAIN_SPELLING, Spelling
 
 CONTEXTS_MAX: Final = 8
@@ -147,10 +148,15 @@ def security_of(kafka: Mapping[str, str], spelling: Spelling = PLAIN_SPELLING) -
                     " without security"
                 )
     return Security(
-        tls=_TlsReader(kafka, spelling).read() if protocol.endswith("SSL") else None,
+        tls=tls_of(kafka, spelling) if protocol.endswith("SSL") else None,
         sasl=_SaslReader(kafka, spelling).read() if protocol.startswith("SASL") else None,
         spelling=spelling,
     )
+
+
+def tls_of(kafka: Mapping[str, str], spelling: Spelling = PLAIN_SPELLING) -> Tls:
+    """What ssl settings ask for, be it a client's or a node's."""
+    return _TlsReader(kafka, spelling).read()
 
 
 @dataclass(frozen=True)
@@ -201,7 +207,7 @@ class _SaslReader(_Reader):
             login = parse_jaas(text)
         except ValueError as e:
             raise self.wrong(setting, f"cannot be read: {e}") from None
-        wanted = "PlainLoginModule" if mechanism == PLAIN else "ScramLoginModule"
+        wanted = PLAIN_MODULE if mechanism == PLAIN else "ScramLoginModule"
         if login.module.rpartition(".")[2] != wanted:
             raise self.wrong(
                 setting,
@@ -302,10 +308,22 @@ class _TlsReader(_Reader):
 
 @functools.lru_cache(maxsize=CONTEXTS_MAX)
 def context_of(tls: Tls) -> ssl.SSLContext:
-    """The context of connections; reads the files that the settings name."""
+    """The context of connections; of the same settings it is the same one."""
+    return client_context(tls)
+
+
+def client_context(tls: Tls) -> ssl.SSLContext:
+    """A context of connections; reads the files that the settings name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.verify and tls.verify_host
     context.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
+    set_versions_and_ciphers(context, tls)
+    load_trust(context, tls)
+    load_identity(context, tls)
+    return context
+
+
+def set_versions_and_ciphers(context: ssl.SSLContext, tls: Tls) -> None:
     if tls.versions:
         chosen = sorted(TLS_VERSIONS[version] for version in tls.versions)
         context.minimum_version, context.maximum_version = chosen[0], chosen[-1]
@@ -317,12 +335,9 @@ def context_of(tls: Tls) -> ssl.SSLContext:
                 f"{tls.spelling.full('ssl.cipher.suites')} has none that OpenSSL knows:"
                 f" {tls.ciphers!r}"
             ) from None
-    _load_trust(context, tls)
-    _load_identity(context, tls)
-    return context
 
 
-def _load_trust(context: ssl.SSLContext, tls: Tls) -> None:
+def load_trust(context: ssl.SSLContext, tls: Tls) -> None:
     if (trust := tls.trust) is None:
         context.load_default_certs()
         return
@@ -333,7 +348,7 @@ def _load_trust(context: ssl.SSLContext, tls: Tls) -> None:
             raise trust.refused(e, tls.spelling) from None
 
 
-def _load_identity(context: ssl.SSLContext, tls: Tls) -> None:
+def load_identity(context: ssl.SSLContext, tls: Tls) -> None:
     if tls.chain is None or tls.key is None:
         return
     with contextlib.ExitStack() as until:

@@ -77,7 +77,7 @@ def test_a_command_has_the_options_in_place_of_the_parameter(
 ) -> None:
     monkeypatch.delenv("PENSTOCK_BOOTSTRAP", raising=False)
     names = list(inspect.signature(spread(verb)).parameters)
-    assert names == ["name", "many", "bootstrap", "xs", "config_file", "timeout"]
+    assert names == ["name", "many", "bootstrap", "xs", "config_file", "profile", "timeout"]
     command = command_of("verb", verb)
     command(["a", "--many", "4", "-b", "h:1", "--timeout", "2"], standalone_mode=False)
     command(["b", "-X", "bootstrap.servers=h:2"], standalone_mode=False)

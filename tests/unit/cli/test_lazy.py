@@ -88,8 +88,14 @@ def test_tables_tell_what_the_commands_tell() -> None:
     assert seen > len(RootGroup.verbs)
 
 
+@pytest.mark.parametrize("what", ["dashboard", "alerts"])
+def test_what_is_generated_needs_nothing_heavy(what: str) -> None:
+    assert len(output_of_light(["generate", what])) > 5_000
+
+
 @pytest.mark.parametrize(
-    "argv", [[], ["topic"], ["group"], ["txn"], ["cluster"], ["pipeline"], ["bench"]]
+    "argv",
+    [[], ["topic"], ["group"], ["txn"], ["cluster"], ["pipeline"], ["generate"], ["bench"]],
 )
 def test_help_lists_every_command_and_imports_nothing_heavy(argv: list[str]) -> None:
     group: Any = RootGroup(name="penstock")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +14,13 @@ from penstock.cli.values import (
     Place,
     Position,
     duration_text,
+    parse_bandwidth,
     parse_duration_ms,
     parse_headers,
     parse_pairs,
+    parse_percent,
     parse_position,
+    parse_rate,
     parse_size,
     parse_time_ms,
     time_text,
@@ -109,16 +114,53 @@ def test_headers_may_repeat_a_key() -> None:
         ("1M", 1_048_576),
         ("2MiB", 2_097_152),
         ("1g", 1 << 30),
+        ("2TiB", 2 << 40),
     ],
 )
 def test_sizes(text: str, expected: int) -> None:
     assert parse_size(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1T", "big", "1.5M"])
+@pytest.mark.parametrize("text", ["", "-1", "1P", "big", "1.5M"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(CliError, match="is not a size"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "expected"),
+    [
+        (parse_rate, "500", 500),
+        (parse_rate, "50k/s", 50_000),
+        (parse_rate, "1.5M", 1_500_000),
+        (parse_rate, "120/min", 2),
+        (parse_rate, "86400k/d", 1_000),
+        (parse_bandwidth, "10Gbit/s", 1.25e9),
+        (parse_bandwidth, "8kbit", 1_000),
+        (parse_percent, "30%", 0.3),
+        (parse_percent, "0%", 0),
+    ],
+)
+def test_rates_and_shares(parse: Callable[[str], float], text: str, expected: float) -> None:
+    assert parse(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "said"),
+    [
+        (parse_rate, "50k/w", "is not a rate: write it as 500/s"),
+        (parse_rate, "-1/s", "is not a rate"),
+        (parse_rate, "fast", "is not a rate"),
+        (parse_bandwidth, "1GB/s", "no speed of a network: write it as 500Mbit/s"),
+        (parse_percent, "0.3", "no share: write it as 30%"),
+        (parse_percent, "101%", "at most 100%"),
+    ],
+)
+def test_what_is_no_rate_or_share_is_refused(
+    parse: Callable[[str], float], text: str, said: str
+) -> None:
+    with pytest.raises(CliError, match=said):
+        parse(text)
 
 
 def test_suggestions_are_made_only_when_something_is_close() -> None:

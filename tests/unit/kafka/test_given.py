@@ -10,7 +10,6 @@ import pytest
 from penstock.kafka.errors import SettingError
 from penstock.kafka.given import gather
 from penstock.kafka.librdkafka import VOCABULARY
-from penstock.kafka.properties import parse_properties
 from penstock.kafka.security import security_of
 
 SECRET = "pencil-of-ann"
@@ -126,7 +125,7 @@ def test_a_file_may_hold_what_other_tools_need(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("none.properties", None, "cannot read"),
+        ("none.properties", None, "cannot be read: No such file.*; name a file of key=value lines"),
         ("client.toml", b"= 1", "is not TOML"),
         ("client.toml", None, "cannot be read"),
         ("client.properties", b"\xff\xfe", "no text in UTF-8"),
@@ -139,24 +138,3 @@ def test_a_file_that_cannot_be_read(
         (tmp_path / name).write_bytes(content)
     with pytest.raises(SettingError, match=said):
         values([], tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("a=b", {"a": "b"}),
-        ("  a = b  ", {"a": "b  "}),
-        ("a:b\nc d e\n", {"a": "b", "c": "d e"}),
-        ("# a=b\n! c=d\n\n", {}),
-        ("a=b#c", {"a": "b#c"}),
-        ("a=b \\\n    c\r\nd=e", {"a": "b c", "d": "e"}),
-        ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
-        ("a=\\u00e4\\tb\\=c", {"a": "ä\tb=c"}),
-        ("a\\=b=c", {"a=b": "c"}),
-        ("a=b=c", {"a": "b=c"}),
-        ("a=1\na=2", {"a": "2"}),
-        ("a=b\\", {"a": "b"}),
-    ],
-)
-def test_properties_as_java_reads_them(text: str, found: dict[str, str]) -> None:
-    assert parse_properties(text) == found

@@ -9,12 +9,12 @@ import pickle
 
 import pytest
 
+from penstock.auth.jaas import parse_jaas
+from penstock.auth.scram import ITERATIONS_MAX
 from penstock.kafka.errors import SettingError
 from penstock.kafka.sasl import (
-    ITERATIONS_MAX,
     Refused,
     Sasl,
-    parse_jaas,
     plain,
     scram,
 )

@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli.dev.folders import LocalNode, lay_out
 from penstock.cli.dev.processes import LocalCluster
+from penstock.cli.dev.security import LocalSecurity
 from penstock.cli.errors import usage_error
 from penstock.cli.output import remark
 from penstock.config.load import load_settings
@@ -47,21 +48,36 @@ def dev(
             "--set", metavar="KEY=VALUE", help="A setting for all nodes; may be repeated."
         ),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Make certificates and users: clients log in over TLS, by the settings in"
+            " DIR/security/admin.properties.",
+        ),
+    ] = False,
 ) -> None:
     """Run a local cluster until SIGTERM or Ctrl-C; more nodes than before make it grow."""
     try:
         given = load_settings(None, settings or [])
     except ConfigError as e:
         raise usage_error(str(e)) from None
-    laid_out = lay_out(Path(data_dir), nodes, base_port, given)
+    laid_out = lay_out(Path(data_dir), nodes, base_port, given, secure=secure)
+    security = LocalSecurity(Path(data_dir)) if laid_out[0].is_secure else None
+    if security is not None:
+        security.secure(laid_out)
     addresses = [node.address for node in laid_out]  # which also checks their settings
+    if security is not None:
+        security.write(laid_out)
     for node in laid_out:
         node.write()
-    cluster = LocalCluster(laid_out)
+    client = None if security is None else security.config_path
+    cluster = LocalCluster(laid_out, client)
 
     def on_ready() -> None:
         _introduce(laid_out)
-        sys.stdout.write(f"ready: bootstrap={','.join(addresses)}\n")
+        at = f"bootstrap={','.join(addresses)}"
+        sys.stdout.write(f"ready: {at}\n" if client is None else f"ready: {at} config={client}\n")
         sys.stdout.flush()
 
     cluster.run(on_ready)

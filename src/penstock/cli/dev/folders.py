@@ -14,13 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.base.private_files import make_private_folder, write_private
 from penstock.cli.errors import usage_error
 from penstock.config.broker_config import BrokerConfig, broker_config
-from penstock.config.listeners import PORT_MAX, address_text
+from penstock.config.listeners import PLAINTEXT, PORT_MAX, address_text
 from penstock.config.load import read_toml
 from penstock.config.table import ConfigError
 
 HOST = "127.0.0.1"
+SECURE = "SASL_SSL"
+"""The listener of nodes with security: users log in over TLS."""
 NODES_DEFAULT = 3
 BASE_PORT_DEFAULT = 9092
 VOTERS_MAX = 5
@@ -80,6 +83,10 @@ class LocalNode:
         return address_text(listener.host, listener.port)
 
     @property
+    def is_secure(self) -> bool:
+        return self.settings.get("listeners", "").upper().startswith(f"{SECURE}://")
+
+    @property
     def is_voter(self) -> bool:
         """Whether the node is or becomes a voter by itself."""
         config = self.config
@@ -93,13 +100,16 @@ class LocalNode:
         """Puts the settings into the file, unless they stand there."""
         if self.config_path.exists() and read_toml(self.config_path) == self.settings:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.is_secure:
+            make_private_folder(self.folder)
+        else:
+            self.folder.mkdir(parents=True, exist_ok=True)
         lines = [
             f"{json.dumps(name)} = {json.dumps(text, ensure_ascii=False)}\n"
             for name, text in self.settings.items()
         ]
         head = _HEAD.format(number=self.number, path=self.config_path)
-        self.config_path.write_text(head + "".join(lines), encoding="utf-8")
+        write_private(self.config_path, head + "".join(lines))
 
 
 def replication_defaults(nodes: int) -> dict[str, str]:
@@ -113,15 +123,23 @@ def replication_defaults(nodes: int) -> dict[str, str]:
 
 
 def lay_out(
-    root: Path, count: int | None, base_port: int | None, settings: Mapping[str, str]
+    root: Path,
+    count: int | None,
+    base_port: int | None,
+    settings: Mapping[str, str],
+    *,
+    secure: bool = False,
 ) -> list[LocalNode]:
-    """Every node of the cluster in `root`: those that are there, and the new ones up to `count`."""
+    """Every node of the cluster in `root`: those that are there, and the new ones up to `count`,
+    which are secure if those are; `secure` asks for it.
+    """
     for name in settings:
         if name in OWN_SETTINGS:
             raise usage_error(f"{name} differs from node to node and is set by `penstock dev`")
     there = _existing(root)
     count = _count(root, count, there)
     base_port = _base_port(root, base_port, there)
+    listener = SECURE if _is_secure(root, secure, there) else PLAINTEXT
     if base_port + count - 1 > PORT_MAX:
         raise usage_error(f"{count} nodes have no room from port {base_port} on: lower --base-port")
     voters = _voters(there, count, base_port)
@@ -132,7 +150,8 @@ def lay_out(
         node = there.get(number)
         if node is None:
             node = LocalNode(number, root / f"node-{number}", {})
-            node.settings = _new_settings(node, voters, base_port, set(there) - {number}, count)
+            node.settings["listeners"] = f"{listener}://{HOST}:{base_port + number - 1}"
+            node.settings |= _new_settings(node, voters, base_port, set(there) - {number}, count)
             node.settings["penstock.http.listen"] = _http_listen(base_port + number - 1, http_taken)
         for name, text in replication_defaults(count).items():
             if node.settings.get(name) in (None, replication_defaults(len(there))[name]):
@@ -179,6 +198,16 @@ def _base_port(root: Path, base_port: int | None, there: Mapping[int, LocalNode]
     return BASE_PORT_DEFAULT if base_port is None else base_port
 
 
+def _is_secure(root: Path, wanted: bool, there: Mapping[int, LocalNode]) -> bool:
+    for node in there.values():
+        if wanted and not node.is_secure:
+            raise usage_error(
+                f"the cluster in {root} was made without --secure: choose another --data-dir"
+            )
+        return node.is_secure
+    return wanted
+
+
 def _voters(there: Mapping[int, LocalNode], count: int, base_port: int) -> str:
     """The first voters; nothing for a cluster that was founded by one node."""
     for node in there.values():
@@ -196,7 +225,6 @@ def _new_settings(
     number = node.number
     settings = {
         "node.id": str(number),
-        "listeners": f"PLAINTEXT://{HOST}:{base_port + number - 1}",
         "log.dirs": str(node.folder.resolve()),
     }
     if any(voter.startswith(f"{number}@") for voter in voters.split(",")):

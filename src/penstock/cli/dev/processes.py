@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from penstock.cli.dev.folders import LocalNode
 from penstock.cli.dev.formation import missing
@@ -113,9 +114,10 @@ class NodeProcess:
 
 
 class LocalCluster:
-    """All nodes of one folder."""
+    """All nodes of one folder; `client` has the settings by which they are asked, if any."""
 
-    def __init__(self, nodes: list[LocalNode]) -> None:
+    def __init__(self, nodes: list[LocalNode], client: Path | None = None) -> None:
+        self._client = client
         self.processes = [NodeProcess(node) for node in nodes]
         self._stops = 0
         self._heeded = 0
@@ -172,7 +174,7 @@ class LocalCluster:
         waiting = [process.name for process in self.processes if not process.is_ready]
         if waiting:
             return f"{', '.join(waiting)} cannot serve yet"
-        return missing(process.node for process in self.processes)
+        return missing((process.node for process in self.processes), self._client)
 
     def _stop(self) -> None:
         """One after the other, the first node last: where nothing moved it leads the metadata.

@@ -16,18 +16,15 @@ from penstock.cli.cluster.health import Health
 from penstock.cli.cluster.state import ClusterState, Node, Partition
 from penstock.cli.doctor.local import Limits
 from penstock.cli.output import bytes_text, plural
+from penstock.cli.thresholds import DISK_FREE_PART_CRITICAL, DISK_FREE_PART_MIN, FILES_PART_MAX
 from penstock.cli.values import duration_text
 from penstock.kafka.client import place
 
 NAMED_MAX: Final = 5
-DISK_FREE_PART_MIN: Final = 0.10
-DISK_FREE_PART_CRITICAL: Final = 0.03
-"""Of a data folder's file system; below it a burst of messages fills the disk."""
 CLOCK_SKEW_MS_MAX: Final = 2_000
 """Timestamps, retention and the expiry of offsets go by clocks."""
 FILES_MIN: Final = 16_384
 """Less is a limit of a shell, not of a server: logs and connections share it."""
-FILES_PART_MAX: Final = 0.8
 
 
 class Severity(StrEnum):

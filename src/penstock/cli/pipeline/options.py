@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import typer
 
-from penstock.cli.options import ConfigFile, Format, OptionGroup, OutputFormat, Xs
+from penstock.cli.options import ConfigFile, Format, OptionGroup, OutputFormat, ProfileName, Xs
 
 MASTER_DEFAULT = "local[*]"
 
@@ -70,6 +70,7 @@ class RunOptions(OptionGroup):
     output: Format = Format.TEXT
     xs: Sequence[str] = ()
     config_file: str | None = None
+    profile: str | None = None
 
     OPTIONS: ClassVar[Mapping[str, tuple[Any, Any]]] = {
         "master": (Master, None),
@@ -82,6 +83,7 @@ class RunOptions(OptionGroup):
         "bootstrap": (Bootstrap, None),
         "xs": (Xs, None),
         "config_file": (ConfigFile, None),
+        "profile": (ProfileName, None),
     }
 
     @classmethod

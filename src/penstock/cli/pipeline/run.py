@@ -91,11 +91,11 @@ def settings_of(project: Project, options: RunOptions) -> dict[str, str]:
 
 def _given(project: Project, options: RunOptions) -> dict[str, str]:
     """What -X, the environment and its file say; the latter two are not meant for a pipeline that
-    takes no settings of Kafka's.
+    takes no settings of Kafka's, unless it is given a profile, which is refused then.
     """
     takes_kafka = project.is_declarative or signature_of(project.file).takes_kafka
-    environment = os.environ if takes_kafka else {}
-    return gather(_VOCABULARY, options.xs, options.config_file, environment).values
+    environment = os.environ if takes_kafka or options.profile else {}
+    return gather(_VOCABULARY, options.xs, options.config_file, environment, options.profile).values
 
 
 def _kafka_of(given: Mapping[str, str]) -> dict[str, str]:

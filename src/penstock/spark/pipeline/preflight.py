@@ -24,17 +24,13 @@ from penstock.kafka.brokers import METADATA_VERSION, Brokers, Patience
 from penstock.kafka.client import parse_addresses
 from penstock.kafka.errors import ClusterError
 from penstock.kafka.settings import BOOTSTRAP, Settings
+from penstock.kafka.topics import BROKER_DEFAULT, create_topic
 from penstock.spark.client_settings import checked, spark_client
 from penstock.spark.errors import OptionError
 from penstock.spark.pipeline.errors import PipelineError
 from penstock.spark.pipeline.roles import Role
 from penstock.spark.pipeline.settings import CATALOG, KAFKA, address_of
 from penstock.spark.pipeline.signature import Setting, Signature, Value
-from penstock.wire.messages.create_topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -46,9 +42,6 @@ if TYPE_CHECKING:
     from penstock.spark.lake.table import Table
 
 ASK_S_MAX: Final = 5.0
-CREATE_VERSION: Final = 5
-BROKER_DEFAULT: Final = -1
-"""As many partitions or replicas as the broker gives a topic by itself."""
 NOT_TOLD: Final = -(2**31)
 """What a broker answers for operations that it does not tell."""
 READ, WRITE = 3, 4
@@ -240,22 +233,8 @@ class _Topics:
             )
 
     def _create(self, name: str, partitions: int) -> None:
-        new = CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=BROKER_DEFAULT
-        )
-        request = CreateTopicsRequest(topics=[new], timeout_ms=int(ASK_S_MAX * 1000))
-        patience = Patience(ASK_S_MAX)
-        while True:
-            answer = self._brokers.ask_anyone(request, CreateTopicsResponse, CREATE_VERSION)
-            [result] = answer.topics
-            code = ErrorCode(result.error_code)
-            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                break
-            if code is not ErrorCode.NOT_CONTROLLER or not patience.wait():
-                raise ClusterError(
-                    f"topic {name} cannot be made on {self._bootstrap}: {code.name}"
-                    f" ({result.error_message or 'no reason given'})"
-                )
+        create_topic(self._brokers, name, partitions, may_exist=True)
         self.found.made.append(name)
+        patience = Patience(ASK_S_MAX)
         while not (self.ask([name]) and self._known[name].partitions) and patience.wait():
             """The broker that answers has yet to hear of it."""

@@ -22,6 +22,7 @@ from penstock.cli.pipeline.options import RunOptions
 from penstock.cli.pipeline.ready import ready_command
 from penstock.cli.pipeline.run import default_name
 from penstock.cli.pipeline.view import progress_text, view_for
+from penstock.kafka.profiles import Profiles
 from penstock.spark.pipeline import project, state
 from penstock.spark.pipeline.project import find
 from penstock.spark.pipeline.state import Folder, Run
@@ -203,6 +204,23 @@ def test_settings_of_the_client_by_every_way(
         "kafka.sasl.password": "environment",
         "kafka.client.id": "set",
         "kafka.request.timeout.ms": "2",
+    }
+
+
+def test_a_profile_is_for_pipelines_too(
+    ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    profiles = Profiles.of(os.environ)
+    assert profiles is not None
+    profiles.write("prod", {"bootstrap.servers": "h:1", "client.id": "prod"})
+    wanted = {"kafka.bootstrap.servers": "h:1", "kafka.client.id": "prod"}
+    assert run_verb.settings_of(find("copy-all"), RunOptions(profile="prod")) == wanted
+    profiles.use("prod")
+    assert run_verb.settings_of(find("copy-all"), RunOptions()) == wanted
+    (ready / "bare.py").write_text("def pipeline(spark): ...\n")
+    assert run_verb.settings_of(find("bare"), RunOptions()) == {
+        "kafka.bootstrap.servers": "localhost:9092"
     }
 
 

@@ -1,0 +1,1 @@
+"""`penstock plan`: how many nodes, partitions and disks a load needs."""
