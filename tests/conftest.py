@@ -38,6 +38,9 @@ settings.load_profile("unhurried")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A profile that somebody uses on this machine is not meant for the tests.
+os.environ["XDG_CONFIG_HOME"] = os.devnull
+
 # Topics are made by the tests, on purpose; a typo in one must not make a topic. Many tests write
 # messages with timestamps of years ago, which the first look of a broker that lives for more than
 # five minutes would delete under their hands.

@@ -13,6 +13,7 @@ from penstock.base.errors import ErrorCode as E
 from penstock.coordinator.java_order import hash_map_order
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest
+from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from support.calls import find_topic
 from support.group_calls import await_coordinator, beat, join_request, owned
 from support.groups import start_group_broker
@@ -155,3 +156,35 @@ def test_the_consumer_protocol_switched_off(
         await_coordinator(client, group_id)
         assert described(client, group_id).error_code == E.UNSUPPORTED_VERSION
         assert beat(client, group_id, "m", 0).error_code == E.UNSUPPORTED_VERSION
+
+
+def test_the_consumer_protocol_at_group_version_0(
+    broker_maker: Callable[[Path], BrokerProcess],
+    tmp_path: Path,
+    brokers: list[BrokerProcess],
+    group_id: str,
+) -> None:
+    broker = broker_maker(tmp_path / "group-version-0")
+    brokers.append(broker)
+    start_group_broker(broker)
+    with RawClient(broker.host, broker.port) as client:
+        await_coordinator(client, group_id)
+        assert beat(client, group_id, "m", 0).error_code == E.NONE
+        finalise_group_version(client, 0)
+        eventually(lambda: described(client, group_id).error_code == E.UNSUPPORTED_VERSION)
+        assert beat(client, group_id, "m", 1).error_code == E.UNSUPPORTED_VERSION
+    broker.restart()
+    with RawClient(broker.host, broker.port) as client:
+        assert described(client, group_id).error_code == E.UNSUPPORTED_VERSION
+        assert beat(client, group_id, "m", 1).error_code == E.UNSUPPORTED_VERSION
+        finalise_group_version(client, 1)
+        await_coordinator(client, group_id)
+        eventually(lambda: described(client, group_id).error_code == E.NONE)
+        assert beat(client, group_id, "m", 0).error_code == E.NONE
+
+
+def finalise_group_version(client: RawClient, level: int) -> None:
+    kind = 1 if level else 2
+    wanted = FeatureUpdateKey(feature="group.version", max_version_level=level, upgrade_type=kind)
+    answer = client.call(UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[wanted]), 2)
+    assert answer.error_code == E.NONE, answer.error_message

@@ -14,6 +14,7 @@ from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribe
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.wire.messages.join_group import JoinGroupRequestProtocol
+from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -47,6 +48,9 @@ from support.waiting import eventually
 
 LEAVE, LEAVE_STATIC = -1, -2
 METADATA_BYTES_MAX = 4096
+LONG_SESSION_MS = 300_000
+WITHOUT_AN_ID = 3
+"""The last version of JoinGroup that takes a new member without asking it to come again."""
 
 
 class Group(NamedTuple):
@@ -474,3 +478,27 @@ def describe_classic(client: RawClient, group: str, version: int = 6) -> Any:
 def describe_consumer(client: RawClient, group: str) -> Any:
     [found] = client.call(ConsumerGroupDescribeRequest(group_ids=[group]), 1).groups
     return found
+
+
+def test_a_member_that_leaves_and_hangs_up_has_left(
+    group_node: BrokerProcess, raw: RawClient, group_id: str
+) -> None:
+    """A consumer that is closed in a hurry sends LeaveGroup behind another request, and does not
+    wait for the answer of either. Here the other one waits for a rebalance.
+    """
+    joined = join(raw, group_id, session_timeout_ms=LONG_SESSION_MS)
+    member = joined.member_id
+    assert sync(raw, group_id, joined.generation_id, member, **{member: b""}).error_code == 0
+    other = f"{group_id}-other"
+    await_coordinator(raw, other)
+    assert join(raw, other, rebalance_timeout_ms=500).error_code == 0
+    with RawClient(group_node.host, group_node.port) as hasty:
+        hasty.send(join_request(other, rebalance_timeout_ms=500), WITHOUT_AN_ID)
+        leaver = MemberIdentity(member_id=member)
+        hasty.send(LeaveGroupRequest(group_id=group_id, members=[leaver]), 5)
+
+    def members() -> int:
+        [described] = raw.call(DescribeGroupsRequest(groups=[group_id]), 5).groups
+        return len(described.members)
+
+    eventually(lambda: members() == 0)

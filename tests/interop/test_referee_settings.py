@@ -71,13 +71,19 @@ def both(kafka: BrokerProcess, shared_node: BrokerProcess) -> Both:
 DEVIATIONS = {
     ("broker", "config.providers"): (0, 42, "values are taken as they stand"),
     ("cluster", "config.providers"): (0, 42, "values are taken as they stand"),
-    ("broker", "sasl.jaas.config"): (0, 42, "it would promise an authentication"),
-    ("broker", "ssl.keystore.type"): (
-        42,
-        0,
-        "taken without effect; in Kafka for one listener only",
-    ),
-    ("broker", "ssl.truststore.type"): (42, 0, "as the keystore's"),
+    **{
+        ("broker", f"ssl.{name}"): (42, 0, "in Kafka for one listener only, here for all as well")
+        for name in (
+            "keystore.type",
+            "keystore.location",
+            "keystore.key",
+            "keystore.certificate.chain",
+            "key.password",
+            "truststore.type",
+            "truststore.location",
+            "truststore.certificates",
+        )
+    },
     ("broker", "cordoned.log.dirs"): (42, 0, "a node has one folder; any name is that one"),
     ("broker", "listener.security.protocol.map"): (
         *(42, 0),

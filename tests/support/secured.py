@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
 )
 
 from .helpers import admin
-from .process import free_port
+from .process import BrokerProcess, free_port
 from .reference import KafkaProcess, missing
 from .waiting import CALL_SECONDS_MAX
 
@@ -120,16 +120,20 @@ class SecuredKafka(KafkaProcess):
         return found
 
     def add_user(self, name: str = USER, password: str = PASSWORD) -> None:
-        """Makes a user known to SCRAM."""
-        wanted = [
-            UserScramCredentialUpsertion(
-                name, ScramCredentialInfo(kind, SCRAM_ROUNDS), password.encode()
-            )
-            for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-        ]
-        for one in wanted:
-            for future in admin(self).alter_user_scram_credentials([one]).values():
-                future.result(CALL_SECONDS_MAX)
+        add_user(self, name, password)
+
+
+def add_user(broker: BrokerProcess, name: str = USER, password: str = PASSWORD) -> None:
+    """Makes a user known to SCRAM."""
+    wanted = [
+        UserScramCredentialUpsertion(
+            name, ScramCredentialInfo(kind, SCRAM_ROUNDS), password.encode()
+        )
+        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+    ]
+    for one in wanted:
+        for future in admin(broker).alter_user_scram_credentials([one]).values():
+            future.result(CALL_SECONDS_MAX)
 
 
 def jaas(kind: str, username: str, password: str) -> str:

@@ -16,6 +16,7 @@ CALL_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 10.0
 
 NAMES = {
+    "acls": "org.apache.kafka.tools.AclCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
     "configs": "kafka.admin.ConfigCommand",
     "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

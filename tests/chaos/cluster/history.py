@@ -178,6 +178,13 @@ class Trouble(NamedTuple):
     text: str
 
 
+class Stuck(NamedTuple):
+    """A client hangs in its library, while the cluster serves another one in its place."""
+
+    at: float
+    who: str
+
+
 class Fault(NamedTuple):
     """One fault from its beginning to its healing; `led` is what its victims led at the time."""
 
@@ -207,6 +214,7 @@ Event = (
     | Stable
     | Created
     | Trouble
+    | Stuck
     | Fault
 )
 E = TypeVar("E", bound=Event)

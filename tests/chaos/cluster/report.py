@@ -26,6 +26,7 @@ from .history import (
     Initialised,
     Partition,
     Read,
+    Stuck,
 )
 
 VIOLATIONS_SHOWN = 40
@@ -139,6 +140,9 @@ def table(history: History, violations: Sequence[Violation]) -> str:
             f"librdkafka has begun a new producer epoch {epochs} times; what it repeats then is "
             "not counted as a duplicate"
         )
+    if stuck := history.of(Stuck):
+        names = ", ".join(each.who for each in stuck)
+        lines.append(f"{names} hung in librdkafka, while their groups took a new member")
     lines.append(f"violations: {len(violations)}")
     lines += [f"  {each.check}: {each.text}" for each in violations[:VIOLATIONS_SHOWN]]
     if len(violations) > VIOLATIONS_SHOWN:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from .history import (
     Read,
     Recorder,
     Sent,
+    Stuck,
     Trouble,
 )
 
@@ -113,7 +115,11 @@ class Client(threading.Thread):
         """Wait for its end; one that hangs in a call of its library must not keep the judgement."""
         self.join(JOIN_SECONDS_MAX)
         if self.is_alive():
-            self.trouble("the client does not end")
+            self.hangs()
+
+    def hangs(self) -> None:
+        """It does not end."""
+        self.trouble("the client does not end")
 
 
 class ProducerClient(Client):
@@ -226,6 +232,7 @@ class MemberClient(Client):
     ) -> None:
         super().__init__(name, recorder)
         self.group = group
+        self._servers = bootstrap
         self._topic = topic
         self._turns = 0
         self._committed_at = 0.0
@@ -241,6 +248,23 @@ class MemberClient(Client):
                 **IMPATIENT,
             }
         )
+
+    def hangs(self) -> None:
+        """librdkafka's threads may block each other for good when brokers leave and come back (seen
+        in 2.16: one waits for the lock of the client with that of a partition, another the other
+        way round). The cluster is to blame only if it does not serve another member either.
+        """
+        probe = MemberClient("probe", self.group, self._servers, self._topic, Recorder())
+        probe.start()
+        deadline = time.monotonic() + JOIN_SECONDS_MAX
+        while not probe.recorder.count(Owned) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        probe.stopping.set()
+        probe.join(JOIN_SECONDS_MAX)
+        if probe.is_alive() or not probe.recorder.count(Owned):
+            self.trouble("the client does not end, and a new member of its group cannot work")
+        else:
+            self.recorder.add(Stuck(self.recorder.now(), self.name))
 
     def work(self) -> None:
         self._client.subscribe(

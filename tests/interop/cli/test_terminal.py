@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from penstock.config.broker_security import STANDARD_AUTHORIZER
 from support.cluster import Cluster
 from support.helpers import eventually
 from support.process import BrokerProcess
@@ -86,6 +87,25 @@ def test_a_person_is_asked_before_a_topic_is_deleted(
     assert ended == code, shown
     with terminal(node, "topic", "describe", name) as looked:
         assert (looked.end()[0] == 0) == is_left
+
+
+def test_a_person_sees_the_acls_before_they_are_deleted(
+    fresh_node: Callable[..., BrokerProcess],
+) -> None:
+    acls = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    node = fresh_node(settings=acls)
+    options = ("--allow", "--operation", "read", "--topic", "orders")
+    with terminal(node, "acl", "create", "--principal", "User:ann", *options) as created:
+        ended, shown = created.end()
+    assert ended == 0, shown
+    for answer, code, said in (("n\n", 1, "nothing was changed"), ("y\n", 0, "deleted 1 ACL")):
+        with terminal(node, "acl", "delete", "--principal", "User:ann") as asked:
+            eventually(lambda asked=asked: "Delete 1 ACL? [y/N]" in asked.read())
+            assert "orders" in asked.read()
+            asked.type(answer)
+            ended, shown = asked.end()
+        assert ended == code, shown
+        assert said in shown
 
 
 def test_what_is_typed_is_published(node: BrokerProcess, topic: Topics) -> None:

@@ -78,16 +78,22 @@ class Admin:
         return await self.wire.call_any(request)
 
     async def _reassign(self) -> str:
+        """Also to fewer nodes than before: then a replica leaves, and another change brings it
+        back.
+        """
         nodes = list(self.world.machines)
         self.rng.shuffle(nodes)
         index = self.rng.randrange(self.partitions)
-        wanted = ReassignablePartition(partition_index=index, replicas=nodes[:3])
+        return await self.reassign(self.topic, index, nodes[: self.rng.choice((2, 3, 3))])
+
+    async def reassign(self, topic: str, index: int, nodes: list[int]) -> str:
+        wanted = ReassignablePartition(partition_index=index, replicas=nodes)
         request = AlterPartitionReassignmentsRequest(
-            timeout_ms=5_000, topics=[ReassignableTopic(name=self.topic, partitions=[wanted])]
+            timeout_ms=5_000, topics=[ReassignableTopic(name=topic, partitions=[wanted])]
         )
         answer = await self._call(request)
         codes = [p.error_code for t in answer.responses for p in t.partitions]
-        return f"{self.topic}-{index} to {nodes[:3]}: {_names([answer.error_code, *codes])}"
+        return f"{topic}-{index} to {nodes}: {_names([answer.error_code, *codes])}"
 
     async def _elect(self) -> str:
         answer = await self._call(
@@ -108,15 +114,21 @@ class Admin:
     async def _create(self) -> str:
         self._made += 1
         name = f"extra-{self._made}"
-        topic = CreatableTopic(name=name, num_partitions=3, replication_factor=3)
-        answer = await self._call(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
+        told = await self.create(name, 3)
         self._extra.append(name)
+        return told
+
+    async def create(self, name: str, partitions: int) -> str:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=3)
+        answer = await self._call(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
         return f"{name}: {_names([t.error_code for t in answer.topics])}"
 
     async def _delete(self) -> str:
         if not self._extra:
             return await self._create()
-        name = self._extra.pop()
+        return await self.delete(self._extra.pop())
+
+    async def delete(self, name: str) -> str:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=5_000)
         answer = await self._call(request)
         return f"{name}: {_names([t.error_code for t in answer.responses])}"

@@ -72,6 +72,8 @@ class Producer:
         self.topic, self.partition = topic, partition
         self.idempotent = idempotent
         self.stopping = False
+        self.rests_s = 0.0
+        """How much longer it pauses than it was told to."""
         self.sent = 0
         self._producer_id = -1
         self._number = 0
@@ -89,7 +91,7 @@ class Producer:
             while self._unacknowledged and not self.stopping:
                 if not await self._send_all():
                     await pause(RETRY_S * self.rng.uniform(0.5, 1.5))
-            await pause(self.rng.expovariate(1.0) * pause_s)
+            await pause(self.rng.expovariate(1.0) * pause_s + self.rests_s)
 
     async def _init(self) -> None:
         try:

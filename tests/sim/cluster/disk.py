@@ -26,6 +26,9 @@ from .trace import Trace
 SECTOR_BYTES = 512
 LOG = ".log"
 METADATA = "__cluster_metadata"
+PARTITION_METADATA = "partition.metadata"
+DELETED = "-delete"
+"""How the name of a removed replica's directory ends."""
 REMOVED = {
     LOG: "segment cut off",
     LOG + ".deleted": "deleted segment removed",
@@ -53,10 +56,10 @@ class Inode:
 
 @dataclass
 class Change:
-    """A change of a directory and how to undo it."""
+    """A change of a directory and how to undo it, wherever that directory is by then."""
 
     what: str
-    undo: Callable[[], None]
+    undo: Callable[[str], None]
     forget: Callable[[], None]
 
 
@@ -83,6 +86,8 @@ class Disk:
         self._trashed = 0
         self._swaps: set[str] = set()
         """Segments whose swap was begun by this process."""
+        self._left: dict[str, str] = {}
+        """The directories of replicas that were removed, with the ids of their topics."""
         os.makedirs(root, exist_ok=True)
         os.makedirs(self.trash, exist_ok=True)
 
@@ -96,7 +101,8 @@ class Disk:
         self.descriptors[fd] = (inode, path)
         if created:
             inode.modified_ns = self.now_ns()
-            self.note(path, "create", lambda: _unlink(path), _nothing)
+            name = os.path.basename(path)
+            self.note(path, "create", lambda at: _unlink(os.path.join(at, name)), _nothing)
             if path.endswith(LOG) and int(os.path.basename(path)[: -len(LOG)]):
                 self.paths.reach("segment rolled")
         elif truncated:
@@ -144,7 +150,7 @@ class Disk:
     # -- directories ---------------------------------------------------------------------------
 
     def note(
-        self, path: str, what: str, undo: Callable[[], None], forget: Callable[[], None]
+        self, path: str, what: str, undo: Callable[[str], None], forget: Callable[[], None]
     ) -> None:
         directory = os.path.dirname(path)
         self.changes.setdefault(directory, []).append(Change(what, undo, forget))
@@ -160,12 +166,15 @@ class Disk:
 
     def moved(self, old: str, new: str, displaced: str | None) -> None:
         self._reach_by_name(old, new)
+        before, after = os.path.basename(old), os.path.basename(new)
+        assert os.path.dirname(old) == os.path.dirname(new)
 
-        def undo() -> None:
-            if os.path.exists(new):
-                os.rename(new, old)
+        def undo(at: str) -> None:
+            there = os.path.join(at, after)
+            if os.path.exists(there):
+                os.rename(there, os.path.join(at, before))
             if displaced is not None:
-                os.link(displaced, new)
+                os.link(displaced, there)
 
         self.note(new, "rename", undo, lambda: _unlink(displaced))
 
@@ -181,16 +190,26 @@ class Disk:
             self.paths.reach("segment replaced" if swapping else "segment deleted by retention")
         elif new.endswith(".checkpoint"):
             self.paths.reach("metadata snapshot written")
+        elif new.endswith(DELETED):
+            self.paths.reach("replica removed")
+            self._left[os.path.basename(old)] = _topic_id(new)
+        elif os.path.basename(new) == PARTITION_METADATA:
+            left = self._left.pop(os.path.basename(os.path.dirname(new)), None)
+            if left is not None:
+                again = left == _topic_id(os.path.dirname(new))
+                self.paths.reach("replica came back" if again else "topic made again")
 
     def removed(self, path: str, aside: str | None) -> None:
         for suffix, reached in REMOVED.items():
             if path.endswith(suffix):
                 self.paths.reach(reached)
 
-        def undo() -> None:
-            if aside is not None and os.path.isdir(os.path.dirname(path)):
-                _unlink(path)
-                os.link(aside, path)
+        name = os.path.basename(path)
+
+        def undo(at: str) -> None:
+            if aside is not None:
+                _unlink(os.path.join(at, name))
+                os.link(aside, os.path.join(at, name))
 
         self.note(path, "unlink", undo, lambda: _unlink(aside))
 
@@ -211,11 +230,12 @@ class Disk:
             if inode.pending and number in paths:
                 lost += self._lose_writes(inode, paths[number])
             inode.pending.clear()
-        for directory in sorted(self.changes):
+        # What is in a directory first: then it may get its old name back, which may be another's.
+        for directory in sorted(filter(os.path.isdir, self.changes), reverse=True):
             changes = self.changes[directory]
             kept = self.rng.choice((len(changes), self.rng.randint(0, len(changes))))
             for change in reversed(changes[kept:]):
-                change.undo()
+                change.undo(directory)
                 lost += 1
         self.changes.clear()
         if lost:
@@ -257,6 +277,7 @@ class Disk:
             os.makedirs(path)
         self.inodes.clear()
         self.changes.clear()
+        self._left.clear()
 
     def check_space(self, fd: int = -1) -> None:
         if self.full and self.rng.random() < self.full:
@@ -273,6 +294,19 @@ def _nothing() -> None:
 def _unlink(path: str | None) -> None:
     if path is not None and os.path.lexists(path):
         os.unlink(path)
+
+
+def _rmtree(path: str) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _topic_id(directory: str) -> str:
+    """What a replica's directory says of the topic it was made for."""
+    try:
+        with open(os.path.join(directory, PARTITION_METADATA)) as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
 
 
 class Os(types.ModuleType):
@@ -409,7 +443,8 @@ class Os(types.ModuleType):
             disk.check_space()
         os.mkdir(path, mode)
         if disk is not None:
-            disk.note(path, "mkdir", lambda: shutil.rmtree(path, ignore_errors=True), _nothing)
+            name = os.path.basename(os.fspath(path))
+            disk.note(path, "mkdir", lambda at: _rmtree(os.path.join(at, name)), _nothing)
 
     def makedirs(self, path: Any, mode: int = 0o777, exist_ok: bool = False) -> None:
         parent = os.path.dirname(os.fspath(path))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from .cluster import Machine, World
 from .schedule import (
     ADMIN,
+    ANEW,
     CLOCK,
     FSYNC_ERROR,
     FULL_DISK,
@@ -42,12 +43,14 @@ class Faults:
         clients: list[str],
         recovered: Callable[[], Awaitable[None]],
         admin: Callable[[], Awaitable[None]],
+        anew: Callable[[Machine, float], Awaitable[None]],
     ) -> None:
         self.world = world
         self.rng = rng
         self.clients = clients
         self._recovered = recovered
         self._admin = admin
+        self._anew = anew
 
     async def run(self, plan: list[Episode]) -> None:
         for episode in plan:
@@ -84,6 +87,8 @@ class Faults:
             await self._down(kind, machines, seconds)
         elif kind == LAST_TWO:
             await self._last_two(*machines, seconds)
+        elif kind == ANEW:
+            await self._anew(machines[0], seconds)
         elif kind == PAUSE:
             for machine in machines:
                 if machine.up:

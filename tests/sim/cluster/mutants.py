@@ -185,6 +185,20 @@ def always_eligible() -> None:
     BrokerControl._leave = leave_intact  # type: ignore[method-assign]
 
 
+def recovery_points_of_the_removed() -> None:
+    """A replica that is made anew grows while the file has the recovery point of the one before."""
+    from penstock.log.offset_checkpoints import NOTHING, OffsetCheckpoints
+
+    def remove(self: Any, tp: Any) -> None:
+        self.on_lowered, on_lowered = lambda: None, self.on_lowered
+        original(self, tp)
+        self.on_lowered = on_lowered
+
+    original = OffsetCheckpoints.remove
+    OffsetCheckpoints.remove = remove  # type: ignore[method-assign]
+    OffsetCheckpoints.removal_of = lambda self, tp: NOTHING  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "no-fsync": no_fsync,
     "forgetful-sequences": forgetful_sequences,
@@ -200,12 +214,14 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "retention-takes-too-much": retention_takes_too_much,
     "retention-takes-the-uncommitted": retention_takes_the_uncommitted,
     "always-eligible": always_eligible,
+    "recovery-points-of-the-removed": recovery_points_of_the_removed,
     **TXN_MUTANTS,
 }
 FOUND_FROM = {
     "no-fsync": (1, 0),
     "forgetful-sequences": (1, 0),
     "failed-writes-are-overlooked": (1, 0),
+    "recovery-points-of-the-removed": (3, 28),
 }
 """How many nodes it takes (3), and a seed that found it soon when it was chosen (0); others may."""
 FOUND_WITHIN_SEEDS = 60

@@ -39,7 +39,7 @@ class Observer:
         self.retention_bytes: dict[str, int] = {}
         """Of topics whose oldest segments go by size alone."""
         self.compacted: set[str] = set()
-        self._starts: dict[tuple[str, str, int, int], int] = {}
+        self._starts: dict[tuple[str, bytes, int, int], int] = {}
 
     # -- at every look -------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class Observer:
         )
         # In one epoch a leader's log is cut by nothing but retention.
         run = machine.process.name
-        key = run, partition.topic, partition.index, partition.leader_epoch
+        key = run, partition.topic_id, partition.index, partition.leader_epoch
         before = self._starts.setdefault(key, start)
         self._starts[key] = start
         kept, size = self.retention_bytes.get(partition.topic), partition.log.size_bytes

@@ -85,12 +85,16 @@ NOT_TRANSACTIONAL = {
 CLUSTER = {
     "answered NOT_LEADER_OR_FOLLOWER",
     "cold read",
+    "crashed with a new replica",
     "eligible replica elected",
     "follower truncated",
     "in-sync replicas changed",
     "log truncated",
     "metadata snapshot written",
+    "replica came back",
+    "replica removed",
 }
+"""A replica comes back to a node that had it before; it is removed with its topic, too."""
 SELDOM = {
     "answered FENCED_LEADER_EPOCH",
     "answered FETCH_SESSION_ID_NOT_FOUND",
@@ -106,6 +110,7 @@ SELDOM = {
     "metadata snapshot sent",
     "segment cut off",
     "thread waited for",
+    "topic made again",
     "unfinished cleaning removed",
     "write beside failed",
 }

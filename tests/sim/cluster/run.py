@@ -22,6 +22,7 @@ from penstock.wire.messages.create_topics import (
 )
 
 from .admin import Admin
+from .anew import AGAIN, Anew
 from .checks import CompactedHistory, History, RetainedHistory, Violation, holds
 from .clients import LATEST, Consumer, KeyedProducer, Producer, ScatteringProducer, SessionConsumer
 from .cluster import PORT, World
@@ -47,6 +48,12 @@ RETENTION_BYTES = 15_000
 RETENTION_MS = 10_000
 START_S_MAX = 60.0
 HEAL_S_MAX = 120.0
+LOADED_S_MAX = 20.0
+"""How long replicas may take to be in sync under load: limits that are drawn may let followers
+fetch less than clients write.
+"""
+REST_S = 2.0
+"""How much longer producers pause after that."""
 FAULTS_S_MAX = 1_200.0
 LOOK_S = 0.02
 
@@ -145,8 +152,14 @@ class Run:
             self.admin.add_node = self._add_node
         self._start_clients()
         clients = [client.wire.name for client in self._clients()]
+        anew = Anew(self.world, self.admin, self._wire(AGAIN), self.world.random("anew"))
         faults = Faults(
-            self.world, self.world.random("faults"), clients, self._recovered, self.admin.act
+            self.world,
+            self.world.random("faults"),
+            clients,
+            self._recovered,
+            self.admin.act,
+            anew.strike,
         )
         chaos = self.world.process("chaos")
         plans = [self.world.spawn(chaos, faults.run(p)) for p in (self.plan, self.weather)]
@@ -368,11 +381,16 @@ class Run:
             "all nodes to serve",
             HEAL_S_MAX,
         )
-        await self._until(
-            lambda: not self.observer.out_of_sync(),
-            self.observer.out_of_sync,
-            HEAL_S_MAX,
-        )
+        began = self.world.loop.time()
+
+        def in_sync() -> bool:
+            late = self.world.loop.time() > began + LOADED_S_MAX
+            out_of_sync = self.observer.out_of_sync()
+            for producer in self.producers:
+                producer.rests_s = REST_S if late and out_of_sync else 0.0
+            return not out_of_sync
+
+        await self._until(in_sync, self.observer.out_of_sync, HEAL_S_MAX)
 
     async def _judge(self) -> None:
         """All is healed: writing and reading must work again, and everything must be there."""

@@ -18,15 +18,17 @@ CLOCK, FULL_DISK, FSYNC_ERROR = "clock", "full-disk", "fsync-error"
 ADMIN = "admin"
 LAST_TWO = "last-two"
 """One is away, and of the two that are left in sync one loses power and the other is killed."""
+ANEW = "anew"
+"""A replica leaves the node and is made anew there, and then the node crashes (`anew`)."""
 
-LOSES_DATA = frozenset({POWER, WIPE, FSYNC_ERROR, LAST_TWO})
+LOSES_DATA = frozenset({POWER, WIPE, FSYNC_ERROR, LAST_TWO, ANEW})
 """Faults after which a node may lack what it had acknowledged."""
 
 SINGLE = {KILL: 4, POWER: 4, STOP: 2, PAUSE: 2, ISOLATE: 2, LOSSY: 2, SLOW: 1, RESET: 2, CLOCK: 1,
           FULL_DISK: 2}  # fmt: skip
 CLUSTER = {KILL: 5, POWER: 4, STOP: 2, PAUSE: 4, WIPE: 1, ISOLATE: 4, ONE_WAY: 4, LINK: 4, LOSSY: 3,
            SLOW: 3, RESET: 3, CLOCK: 1, FULL_DISK: 2, FSYNC_ERROR: 1, ADMIN: 3,
-           LAST_TWO: 2}  # fmt: skip
+           LAST_TWO: 2, ANEW: 5}  # fmt: skip
 """How often each fault comes, relative to the others."""
 WEATHER = {PAUSE: 1, ISOLATE: 1, ONE_WAY: 2, LINK: 2, LOSSY: 3, SLOW: 2, RESET: 2}
 """Faults that lose nothing and may come on top of any other."""

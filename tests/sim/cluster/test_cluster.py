@@ -45,7 +45,7 @@ def test_as_many_seeds_run_as_is_said() -> None:
     assert f"{SEEDS_IN_ALL} seeds" in (ROOT / "docs/adr/0012-simulate-whole-nodes.md").read_text()
 
 
-@pytest.mark.uncompiled  # as many again take too long: `make sim PACKAGE=compiled`
+@pytest.mark.compiled  # in half of the time; `make sim` runs them against the sources
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", SEEDS)
 def test_seeds(kind: str) -> None:

@@ -29,7 +29,7 @@ from .txn_logs import (
 class TxnObserver(Observer):
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._stable: dict[str, int] = {}
+        self._stable: dict[tuple[str, bytes], int] = {}
 
     def look(self) -> None:
         super().look()
@@ -45,12 +45,13 @@ class TxnObserver(Observer):
                         f"{name}: the last stable offset {stable} is above the high watermark "
                         f"{partition.high_watermark}",
                     )
-                    before = self._stable.get(name, 0)
+                    key = name, partition.topic_id  # a topic may be made again
+                    before = self._stable.get(key, 0)
                     holds(
                         stable >= before,
                         f"{name}: the last stable offset went from {before} back to {stable}",
                     )
-                    self._stable[name] = stable
+                    self._stable[key] = stable
 
     def unstable(self) -> str:
         """A partition in which something is open; empty for none."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.apache import comparison, jvm, page, results
+from tests.apache.__main__ import run_missing
 from tests.apache.comparison import Reasons, compare
 from tests.apache.results import Tallies, Tally
 
@@ -120,3 +122,28 @@ def test_the_page_names_classes_and_reasons(monkeypatch: pytest.MonkeyPatch) -> 
     assert "| `k.BTest` | not run | not run |  |" in text
     assert "| memory | 1 | looks inside |" in text
     assert "1 classes, 2 tests: 1 pass here, 2 there. 1 classes were not run against both." in text
+
+
+def test_what_failed_is_run_again_when_nothing_else_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Sequence[str]] = []
+
+    def run(target: str, selected: Sequence[str], reports: Path) -> list[jvm.Outcome]:
+        ran.append(selected)
+        name = selected[0].removeprefix("[")
+        passed = selected[0].startswith("[") or name == "k.CTest"
+        return [jvm.Outcome(f"{name}.a", passed, 1.0, "" if passed else "wrong", f"[{name}")]
+
+    monkeypatch.setattr(jvm, "run", run)
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    classes = ["k.ATest", "k.BTest", "k.CTest"]
+    run_missing("penstock", classes, jobs=2, once=False)
+    assert sorted(map(tuple, ran[:3])) == [(name,) for name in classes]
+    assert sorted(map(tuple, ran[3:])) == [("[k.ATest",), ("[k.BTest",)]
+    for name in classes:
+        found = results.read("penstock", name)
+        assert results.counts(found or {}) == (1, 1)
+    run_missing("penstock", [*classes, "k.DTest"], jobs=2, once=True)
+    assert ran[5:] == [["k.DTest"]]
+    assert results.read("penstock", "k.DTest") == {"k.DTest.a": tally(0, 1)}
