@@ -45,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run second-chances test test-all test-apache test-compiled test-compiled-clients test-long test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled wheels profile docs picture clean iproute peers postgresql prometheus
+.PHONY: help run second-chances test test-all test-apache test-compiled test-compiled-clients test-long test-rotated test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled wheels profile docs picture clean iproute peers postgresql prometheus
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -60,20 +60,23 @@ run: $(INSTALLED) $(if $(filter compiled,$(PACKAGE)),$(COMPILED_MADE))  ## start
 
 # Each run of the suite ends with the second chances since make was started: the last shows all of them.
 test: fmt-check lint-type-compile java iproute postgresql prometheus  ## what a commit has to pass: format, lint, types, layers, tests
-	$(SUITE) -m 'not peers and not long and not compiled'
+	$(SUITE) --rotation today -m 'not peers and not long and not compiled'
 	@$(MAKE) --no-print-directory test-compiled STARTED=$(STARTED)
 
-test-all: test test-long test-compiled-clients test-peers  ## `make test`, and the tests that it leaves out
+test-all: test test-rotated test-long test-compiled-clients test-peers  ## `make test`, and the tests that it leaves out
 
 second-chances: $(INSTALLED_DEV)  ## which tests failed beside others, and why if it is known, as far as it is recorded here
 	@$(BIN)/python -m tools.suite --report --since 0
 
 # The rooms whose modules are compiled, and real clients, against the compiled package.
 test-compiled: $(COMPILED_MADE)
-	PYTHONPATH=$(COMPILED) $(SUITE) -m 'not uncompiled' $(OTHER_CLIENTS:%=--deselect %) $(TESTED_COMPILED)
+	PYTHONPATH=$(COMPILED) $(SUITE) --rotation today -m 'not uncompiled' $(OTHER_CLIENTS:%=--deselect %) $(TESTED_COMPILED)
 
 test-compiled-clients: $(COMPILED_MADE) java
 	PYTHONPATH=$(COMPILED) $(SUITE) $(OTHER_CLIENTS)
+
+test-rotated: $(INSTALLED_DEV) java
+	$(SUITE) -m 'rotated and not long'
 
 test-long: $(INSTALLED_DEV) java
 	$(SUITE) -m long

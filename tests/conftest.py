@@ -21,7 +21,7 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from support import order, reference
+from support import order, reference, rotation
 from support.cluster import Cluster
 from support.features import ELIGIBLE_LEADER_REPLICAS, enable_feature
 from support.helpers import TopicMaker
@@ -63,12 +63,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="penstock",
         help="the broker that the interop tests talk to",
     )
+    parser.addoption(
+        "--rotation",
+        choices=("all", "today"),
+        default="all",
+        help="of the tests marked `rotated`: all, or those whose turn it is today",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "penstock_only: what Kafka does not promise or does not do")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(order.Durations())
+        config.pluginmanager.register(rotation.Rotation())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -88,6 +95,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    rotation.deselect(config, items)
     on_kafka = config.getoption("--target") == "kafka"
     reason = reference.missing()
     for item in items:
