@@ -75,8 +75,8 @@ test-compiled: $(COMPILED_MADE)
 test-compiled-clients: $(COMPILED_MADE) java
 	PYTHONPATH=$(COMPILED) $(SUITE) $(OTHER_CLIENTS)
 
-test-rotated: $(INSTALLED_DEV) java
-	$(SUITE) -m 'rotated and not long'
+test-rotated: $(INSTALLED_DEV) java iproute
+	$(SUITE) --rotation others -m 'not peers and not long'
 
 test-long: $(INSTALLED_DEV) java
 	$(SUITE) -m long

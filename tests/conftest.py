@@ -65,9 +65,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--rotation",
-        choices=("all", "today"),
+        choices=("all", "today", "others"),
         default="all",
-        help="of the tests marked `rotated`: all, or those whose turn it is today",
+        help="of the tests that rotate: all, those whose turn it is today, or only the others",
     )
 
 

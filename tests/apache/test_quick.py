@@ -1,6 +1,6 @@
-"""A selection of Apache Kafka's integration tests that pass here without exception, in one JVM.
+"""A selection of Apache Kafka's integration tests that pass here without exception.
 
-`make test-apache` runs all of them, and compares.
+They take turns, by class (`support/rotation.py`). `make test-apache` runs all, and compares.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ SECONDS_MAX = 600
 
 @pytest.mark.timeout(SECONDS_MAX)
 @pytest.mark.slow
-def test_a_selection_of_kafkas_own_tests_passes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", QUICK)
+def test_a_selection_of_kafkas_own_tests_passes(tmp_path: Path, name: str) -> None:
     if reason := jvm.missing():
         pytest.skip(reason)
-    outcomes = jvm.run(jvm.PENSTOCK, QUICK, tmp_path / "reports")
-    assert {outcome.test.rpartition(".")[0] for outcome in outcomes} == set(QUICK)
+    outcomes = jvm.run(jvm.PENSTOCK, [name], tmp_path / "reports")
+    assert {outcome.test.rpartition(".")[0] for outcome in outcomes} == {name}
     assert {o.test: o.error for o in outcomes if not o.passed} == {}

@@ -1,21 +1,90 @@
 """What takes its turn: of many costly cases a run takes some; after some days all had theirs.
 
-Tests marked `rotated` have theirs every `DAYS` days in `make test` (`--rotation today`), and always
-in `make test-all` and where somebody names tests. A test takes its turn alone, or with all of its
-file (`rotated("file")`) where those share something costly. Which turn it is follows from the place
-of its name among all that rotate, so that each day has as many as the others.
+The files below have theirs every `DAYS` days in `make test` (`--rotation today`): as a whole where
+its tests share something costly or follow a page, else test by test. `--rotation others` runs what
+has no turn today, and nothing else; without the option all run. Which day is a test's follows from
+its name, so that runs of different selections agree: for files from their place below, so that each
+day has as many.
+
+What is here has costly processes (JVMs, Spark, clusters under load) for something that cheaper
+tests look at in each run, or that another client or variant shows as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
+from itertools import compress
+from operator import not_
 from typing import Any, TypeVar
+from zlib import crc32
 
 import pytest
 
 WORKER_INPUT = "rotation_day"
 DAYS = 3
+
+BY_FILE = frozenset(
+    f"tests/{name}.py"
+    for name in (
+        # Programs of pages, and what measures.
+        "interop/cli/test_bench",
+        "interop/test_bench_scale",
+        "interop/test_delivery_doc",
+        "interop/test_deploy_doc",
+        "interop/test_testing_doc",
+        # Kafka as the referee: what was compared changes seldom.
+        "interop/auth/test_java_quotas",
+        "interop/auth/test_java_sasl",
+        "interop/test_referee_groups_classic",
+        "interop/test_referee_rights",
+        "interop/test_referee_security_scenario",
+        "interop/test_referee_settings",
+        "interop/test_referee_transactions_scenario",
+        # Clients and tools whose protocol others speak in each run.
+        "interop/cli/test_generated_in_prometheus",
+        "interop/test_groups_aiokafka",
+        "interop/test_groups_java",
+        "interop/test_groups_kafka_python",
+        "interop/test_transactions_clients",
+        "interop/test_transactions_java",
+        "interop/test_transactions_load",
+        "interop/test_transactions_streams",
+        "interop/test_transactions_tool",
+        # Ready pipelines, and what kills them.
+        "spark/test_aggregate",
+        "spark/test_archive",
+        "spark/test_archive_catalog",
+        "spark/test_archive_faults",
+        "spark/test_archive_s3",
+        "spark/test_audit",
+        "spark/test_bad_input",
+        "spark/test_chain",
+        "spark/test_dedupe",
+        "spark/test_formats",
+        "spark/test_installation",
+        "spark/test_join",
+        "spark/test_pipeline",
+        "spark/test_pipeline_declarative",
+        "spark/test_pipelines_doc",
+        "spark/test_replay",
+        "spark/test_route_errors",
+        "spark/test_security",
+        "spark/test_source_workers",
+    )
+)
+BY_TEST = frozenset(
+    f"tests/{name}.py"
+    for name in (
+        "apache/test_quick",
+        "chaos/test_cluster_chaos",
+        "chaos/test_kill",
+        "interop/test_cluster_failover",
+        "interop/test_cluster_growth",
+        "interop/test_cluster_tools",
+        "spark/test_sink_kills",
+    )
+)
 
 T = TypeVar("T")
 
@@ -29,10 +98,12 @@ def of_the_day(cases: Sequence[T], count: int, day: int | None = None) -> list[T
     return [case for i, case in enumerate(cases) if i in turns]
 
 
-def of_another_day(units: Mapping[str, str], day: int) -> set[str]:
-    """The tests whose turn it is not; `units` has what each test takes its turn with."""
-    places = {unit: place for place, unit in enumerate(sorted(set(units.values())))}
-    return {test for test, unit in units.items() if places[unit] % DAYS != day % DAYS}
+def has_turn(test: str, day: int) -> bool:
+    """Whether a test, by its name in pytest, runs on that day."""
+    file = test.partition("::")[0]
+    if file in BY_FILE:
+        return sorted(BY_FILE).index(file) % DAYS == day % DAYS
+    return file not in BY_TEST or crc32(test.encode()) % DAYS == day % DAYS
 
 
 class Rotation:
@@ -47,21 +118,12 @@ class Rotation:
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Takes out of `items` those that have their turn on another day."""
-    if config.getoption("--rotation") != "today":
+    """Takes out of `items` those that have no turn in this run."""
+    chosen = config.getoption("--rotation")
+    if chosen == "all":
         return
     given = getattr(config, "workerinput", {})
     day = given.get(WORKER_INPUT) or date.today().toordinal()
-    left_out = of_another_day(_units(items), day)
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
-    items[:] = [item for item in items if item.nodeid not in left_out]
-
-
-def _units(items: Sequence[pytest.Item]) -> dict[str, str]:
-    units = {}
-    for item in items:
-        mark = item.get_closest_marker("rotated")
-        if mark is not None:
-            by_file = mark.args == ("file",)
-            units[item.nodeid] = item.nodeid.partition("::")[0] if by_file else item.nodeid
-    return units
+    runs = [has_turn(item.nodeid, day) == (chosen == "today") for item in items]
+    config.hook.pytest_deselected(items=list(compress(items, map(not_, runs))))
+    items[:] = compress(items, runs)

@@ -2,48 +2,59 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
+from support.rotation import BY_FILE, BY_TEST, DAYS, has_turn
 
-from support.rotation import DAYS, of_another_day
-
-pytest_plugins = ["pytester"]
-
-TESTS = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
+ROTATING = "tests/chaos/test_kill.py"
 
 
 def test_every_test_has_one_turn_in_three_days() -> None:
-    units = {f"tests/test_{i}.py::test": f"tests/test_{i}.py::test" for i in range(10)}
-    ran = [set(units) - of_another_day(units, day) for day in range(100, 100 + DAYS)]
-    assert set.union(*ran) == set(units)
-    assert sum(map(len, ran)) == len(units)
-    assert {len(day) for day in ran} == {3, 4}
+    tests = [f"{ROTATING}::test[{i}]" for i in range(300)]
+    ran = [[test for test in tests if has_turn(test, day)] for day in range(100, 100 + DAYS)]
+    assert sorted(sum(ran, [])) == sorted(tests)
+    assert all(len(day) > 60 for day in ran)
 
 
-def test_a_file_has_its_turn_as_a_whole() -> None:
-    units = {f"a.py::test_{i}": "a.py" for i in range(5)} | {"b.py::test": "b.py"}
-    ran = [set(units) - of_another_day(units, day) for day in range(DAYS)]
-    assert sorted(map(len, ran)) == [0, 1, 5]
+def test_a_file_has_its_turn_as_a_whole_and_each_day_as_many() -> None:
+    tests = [f"{file}::test_{i}" for file in sorted(BY_FILE) for i in range(2)]
+    ran = [[test for test in tests if has_turn(test, day)] for day in range(DAYS)]
+    assert sorted(sum(ran, [])) == sorted(tests)
+    for day in ran:
+        assert len(day) == 2 * len({test.partition("::")[0] for test in day})
+        assert abs(len(day) - len(tests) / DAYS) <= 2
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_pytest_leaves_out_what_has_no_turn(pytester: pytest.Pytester, workers: str) -> None:
-    pytester.makeconftest(
-        (TESTS / "conftest.py").read_text().replace("__file__", repr(str(TESTS / "conftest.py")))
+def test_others_run_each_day() -> None:
+    assert all(has_turn("tests/unit/tools/test_rotation.py::test", day) for day in range(DAYS))
+
+
+def test_what_rotates_is_there() -> None:
+    assert not BY_FILE & BY_TEST
+    for name in BY_FILE | BY_TEST:
+        assert (PROJECT / name).is_file(), name
+
+
+def collected(rotation: str) -> set[str]:
+    options = ("--collect-only", "-q", "-p", "no:cacheprovider", "--rotation", rotation)
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, ROTATING, "tests/unit/tools/test_order.py"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    pytester.makeini("[pytest]\nmarkers =\n    rotated\n    java\n")
-    pytester.makepyfile(
-        """
-        import pytest
+    assert found.returncode == 0, found.stdout + found.stderr
+    return {line for line in found.stdout.splitlines() if "::" in line}
 
-        @pytest.mark.rotated
-        @pytest.mark.parametrize("i", range(9))
-        def test_costly(i): pass
 
-        def test_cheap(): pass
-        """
-    )
-    options = ("-n", workers, "-p", "no:cacheprovider")
-    today = pytester.runpytest_subprocess(*options, "--rotation", "today")
-    today.assert_outcomes(passed=4, deselected=0 if workers == "2" else 6)
+def test_a_run_takes_what_has_its_turn_and_the_others_run_apart() -> None:
+    everything, today, others = map(collected, ("all", "today", "others"))
+    assert today | others == everything
+    assert not today & others
+    assert others
+    assert all(name.startswith(ROTATING) for name in others)
+    assert any(not name.startswith(ROTATING) for name in today)
