@@ -33,6 +33,7 @@ from penstock.auth.sasl import (
     Input,
     Moment,
     SaslConnection,
+    Serve,
     Token,
     Verdict,
     WorkResult,
@@ -42,6 +43,7 @@ from penstock.net.exchange import Exchange
 from penstock.observe.logs import Alarm
 from penstock.wire.apis import ApiKey
 from penstock.wire.errors import WireError
+from penstock.wire.messages.api_versions import ApiVersionsResponse
 from penstock.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -110,7 +112,7 @@ class SaslGate:
             login = connection.login = self._new_login(connection.peer_host)
         if login.raw:
             exchange = Exchange(connection, ApiKey.SASL_AUTHENTICATE, 0, 0, received_ns)
-            self._take(exchange, login, Token(bytes(frame)))
+            self._follow(exchange, login, login.take(Token(bytes(frame)), self._moment()))
             return
         key = int.from_bytes(frame[:2])
         if login.serves(key, received_ns / 1e9):
@@ -125,22 +127,24 @@ class SaslGate:
     ) -> None:
         try:
             api, version, correlation_id, position = read_header(frame)
+            given: Input
             if api.key == ApiKey.API_VERSIONS:
-                verdict = login.take(ApiVersions(version != UNKNOWN_VERSION), self._moment())
-                if isinstance(verdict, Close):
-                    connection.refuse(verdict.reason)
-                else:
-                    self._dispatcher(connection, frame, received_ns)
-                return
-            body, _ = api.request.decode_from(frame, position, version)
+                given = ApiVersions(version != UNKNOWN_VERSION)
+            else:
+                body, _ = api.request.decode_from(frame, position, version)
+                given = _input(body, version)
         except (BadHeader, WireError) as e:
             connection.refuse(str(e))
             return
-        exchange = Exchange(connection, api.key, version, correlation_id, received_ns)
-        self._take(exchange, login, _input(body, version))
-
-    def _take(self, exchange: Exchange, login: SaslConnection, given: Input) -> None:
         verdict = login.take(given, self._moment())
+        if isinstance(verdict, Serve):
+            self._dispatcher(connection, frame, received_ns)
+        else:
+            answered = max(version, 0)  # an unknown version of ApiVersions is answered in its first
+            exchange = Exchange(connection, api.key, answered, correlation_id, received_ns)
+            self._follow(exchange, login, verdict)
+
+    def _follow(self, exchange: Exchange, login: SaslConnection, verdict: Verdict) -> None:
         if isinstance(verdict, Work):
             exchange.park()
             if not self._work.begin(verdict, lambda got: self._resume(exchange, login, got)):
@@ -203,7 +207,9 @@ def _encoded(exchange: Exchange, verdict: Answer) -> bytes:
     if verdict.raw:
         return len(verdict.data).to_bytes(_LENGTH_BYTES) + verdict.data
     response: Message
-    if exchange.api_key == ApiKey.SASL_HANDSHAKE:
+    if exchange.api_key == ApiKey.API_VERSIONS:
+        response = ApiVersionsResponse(error_code=verdict.code)
+    elif exchange.api_key == ApiKey.SASL_HANDSHAKE:
         response = SaslHandshakeResponse(
             error_code=verdict.code, mechanisms=list(verdict.mechanisms)
         )

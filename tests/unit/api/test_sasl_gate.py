@@ -136,6 +136,20 @@ def test_nothing_else_is_read_before_the_login(key: ApiKey, when: str) -> None:
     assert not login.legal(key)
 
 
+@pytest.mark.parametrize("version", [0, 99])
+def test_versions_are_not_told_in_the_middle_of_a_login(tmp_path: Path, version: int) -> None:
+    async def test(rig: Rig) -> None:
+        peer = await rig.peer()
+        assert (await handshake(peer)).error_code == 0
+        peer.send_raw(raw(struct.pack(">hhih", ApiKey.API_VERSIONS, version, 7, -1)))
+        shown = struct.unpack(">ihi", await peer.receive_payload())
+        assert shown == (7, ErrorCode.ILLEGAL_SASL_STATE, 0)
+        assert await peer.is_closed()
+        assert gate(rig).failures == 1
+
+    with_rig(tmp_path, test)
+
+
 @pytest.mark.parametrize("kind", ["produce", "fetch", "metadata", "short", "empty"])
 @pytest.mark.parametrize("when", ["at once", "after the handshake", "after a failure"])
 def test_the_fast_path_is_behind_the_gate(tmp_path: Path, kind: str, when: str) -> None:

@@ -1,11 +1,15 @@
 package penstock.apache;
 
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 import kafka.server.KafkaConfig;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
+import org.apache.kafka.common.test.JaasModule;
+import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
+import org.apache.kafka.metadata.authorizer.StandardAuthorizer;
 
 /**
  * The settings of a test as a node takes them.
@@ -18,6 +22,14 @@ final class NodeSettings {
     private static final List<String> NOT_SERVED = List.of("group.share.", "share.", "group.streams.");
     private static final String CONTROLLED_SHUTDOWN = "controlled.shutdown.enable";
 
+    private static final String LOGINS = JaasModule.plainLoginModule(
+        JaasUtils.KAFKA_PLAIN_ADMIN,
+        JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD,
+        false,
+        Map.of(
+            JaasUtils.KAFKA_PLAIN_USER1, JaasUtils.KAFKA_PLAIN_USER1_PASSWORD,
+            JaasUtils.KAFKA_PLAIN_ADMIN, JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD)).toString().replaceAll("\\s+", " ");
+
     private NodeSettings() {
     }
 
@@ -29,15 +41,29 @@ final class NodeSettings {
         return settings;
     }
 
+    static boolean asksForLogins(ClusterConfig config) {
+        return config.brokerSecurityProtocol() == SecurityProtocol.SASL_PLAINTEXT;
+    }
+
+    /** The users and rights that Kafka's own cluster has for such a test; who asks on the plain listener may ask everything. */
+    static void askForLogins(Map<String, String> settings, ClusterConfig config, String plainListener) {
+        String listener = config.brokerListenerName().value();
+        settings.put("listener.security.protocol.map", listener + ":SASL_PLAINTEXT," + plainListener + ":PLAINTEXT");
+        settings.putIfAbsent("sasl.enabled.mechanisms", "PLAIN");
+        settings.putIfAbsent("sasl.mechanism.inter.broker.protocol", "PLAIN");
+        settings.put("listener.name." + listener.toLowerCase(Locale.ROOT) + ".plain.sasl.jaas.config", LOGINS);
+        settings.putIfAbsent("authorizer.class.name", StandardAuthorizer.class.getName());
+        settings.putIfAbsent("super.users", "User:" + JaasUtils.KAFKA_PLAIN_ADMIN + ";User:ANONYMOUS");
+    }
+
     static boolean handsOver(ClusterConfig config) {
         return !"false".equals(config.serverProperties().get(CONTROLLED_SHUTDOWN));
     }
 
     /** Fails at once, with the reason, the tests of what a node does not have: they would wait for it until they time out. */
     static void refuseWhatIsNotServed(ClusterConfig config) {
-        if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT
-            || config.controllerSecurityProtocol() != SecurityProtocol.PLAINTEXT) {
-            throw new UnsupportedOperationException("not served: authentication and encryption");
+        if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT && !asksForLogins(config)) {
+            throw new UnsupportedOperationException("no cluster is made for " + config.brokerSecurityProtocol());
         }
         for (String prefix : NOT_SERVED) {
             if (config.serverProperties().keySet().stream().anyMatch(name -> name.startsWith(prefix))) {

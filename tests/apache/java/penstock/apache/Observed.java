@@ -7,9 +7,15 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.stream.Collectors;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AclBinding;
+import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.requests.DescribeAclsRequest;
+import org.apache.kafka.common.requests.DescribeAclsResponse;
 import org.apache.kafka.common.requests.MetadataResponse.PartitionMetadata;
 import org.apache.kafka.common.requests.MetadataResponse.TopicMetadata;
 import org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile;
@@ -36,6 +42,11 @@ final class Observed {
 
     static Map<String, Uuid> topicIds(PenstockNode node) {
         return node.metadata().topicMetadata().stream().collect(Collectors.toMap(TopicMetadata::topic, TopicMetadata::topicId));
+    }
+
+    static Set<AccessControlEntry> acls(PenstockNode node, AclBindingFilter filter) {
+        DescribeAclsResponse found = node.ask(new DescribeAclsRequest.Builder(filter).build());
+        return DescribeAclsResponse.aclBindings(found.acls()).stream().map(AclBinding::entry).collect(Collectors.toSet());
     }
 
     /** The folders of a topic's partitions, with those that are about to be removed. */

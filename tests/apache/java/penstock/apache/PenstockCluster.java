@@ -19,11 +19,13 @@ import java.util.stream.Collectors;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.FeatureUpdate.UpgradeType;
+import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.FinalizedVersionRange;
 import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.GroupProtocol;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.test.ClusterInstance;
 import org.apache.kafka.common.test.api.ClusterConfig;
@@ -86,10 +88,10 @@ public final class PenstockCluster implements ClusterInstance {
         NodeSettings.refuseWhatIsNotServed(config);
         folder = Files.createTempDirectory("penstock-apache-");
         for (int id = 0; id < config.numBrokers(); id++) {
-            brokers.put(id, new PenstockNode(id, folder));
+            brokers.put(id, new PenstockNode(id, folder, NodeSettings.asksForLogins(config)));
         }
         if (brokers.size() == BROKERS_WITH_OWN_CONTROLLER) {
-            PenstockNode controller = new PenstockNode(CONTROLLER_ID, folder);
+            PenstockNode controller = new PenstockNode(CONTROLLER_ID, folder, false);
             voters.put(CONTROLLER_ID, controller);
             controller.configure(controllerSettings(controller));
             for (PenstockNode broker : brokers.values()) {
@@ -109,6 +111,10 @@ public final class PenstockCluster implements ClusterInstance {
         settings.put("listeners", listener + "://" + node.address());
         settings.put("inter.broker.listener.name", listener);
         settings.put("controller.quorum.voters", voters.values().stream().map(PenstockCluster::voter).collect(Collectors.joining(",")));
+        if (NodeSettings.asksForLogins(config)) {
+            settings.put("listeners", settings.get("listeners") + "," + INNER_LISTENER + "://" + node.innerAddress());
+            NodeSettings.askForLogins(settings, config, INNER_LISTENER);
+        }
         return settings;
     }
 
@@ -131,6 +137,9 @@ public final class PenstockCluster implements ClusterInstance {
         settings.put("listeners", listener + "://" + node.address() + "," + INNER_LISTENER + "://" + node.innerAddress());
         settings.put("inter.broker.listener.name", INNER_LISTENER);
         settings.put("controller.quorum.bootstrap.servers", controller.address());
+        if (NodeSettings.asksForLogins(config)) {
+            NodeSettings.askForLogins(settings, config, INNER_LISTENER);
+        }
         return settings;
     }
 
@@ -239,6 +248,12 @@ public final class PenstockCluster implements ClusterInstance {
     public void waitTopicDeletion(String topic) {
         awaitAtBrokers("topic " + topic + " is gone at all", node -> Observed.partitions(node, topic).isEmpty());
         awaitAtBrokers("the files of " + topic + " are gone", node -> Observed.folders(node, topic).isEmpty());
+    }
+
+    @Override
+    public void waitAcls(AclBindingFilter filter, Collection<AccessControlEntry> entries) {
+        Set<AccessControlEntry> wanted = Set.copyOf(entries);
+        awaitAtBrokers("the ACLs of " + filter + " are " + wanted, node -> Observed.acls(node, filter).equals(wanted));
     }
 
     @Override

@@ -45,12 +45,14 @@ final class PenstockNode {
     final int innerPort = freePort();
     final File data;
     private final int httpPort = freePort();
+    private final int askedPort;
     private final Path config;
     private final Path output;
     private Process process;
 
-    PenstockNode(int id, Path folder) {
+    PenstockNode(int id, Path folder, boolean asksForLogins) {
         this.id = id;
+        this.askedPort = asksForLogins ? innerPort : port;
         this.data = folder.resolve("node-" + id).toFile();
         this.config = folder.resolve("node-" + id + ".toml");
         this.output = folder.resolve("node-" + id + ".out");
@@ -132,7 +134,7 @@ final class PenstockNode {
 
     <T extends AbstractResponse> T ask(AbstractRequest request) {
         try {
-            return IntegrationTestUtils.connectAndReceive(request, port);
+            return IntegrationTestUtils.connectAndReceive(request, askedPort);
         } catch (IOException e) {
             throw new IllegalStateException("Node " + id + " does not answer " + request.apiKey(), e);
         }
