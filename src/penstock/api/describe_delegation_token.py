@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (41), versions 1 to 3: the tokens of some owners, or all that may be seen.
+"""DescribeDelegationToken (41), versions 1 to 3: tokens of some owners, or all that may be seen.
 
 Answered from the metadata of this node, which may be a moment behind a token that was just made.
 """

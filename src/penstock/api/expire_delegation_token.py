@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (40), versions 1 and 2: a token can be used for less long, or is removed at once."""
+"""ExpireDelegationToken (40), versions 1 and 2: a token ends earlier, or at once."""
 
 from __future__ import annotations
 

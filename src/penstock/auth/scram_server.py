@@ -10,8 +10,8 @@ credential that is made up from the name and a secret of the node, always the sa
 name, and the login fails at its end like one with a wrong password. Kafka fails it at once. What
 is left to tell them apart: a user whose iterations or salt are not like the pattern's (`look`).
 
-No loop, no clock; the nonce is handed in. A step is a few hashes; only the credential of a token that
-exists is handed out as work. A token that does not is told apart by that: its id cannot be guessed.
+No loop, no clock; the nonce is handed in. A step is a few hashes; only the credential of a token
+that exists is handed out as work. Others can be told apart by that: ids cannot be guessed.
 """
 
 from __future__ import annotations

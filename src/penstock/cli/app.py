@@ -77,6 +77,10 @@ class RootGroup(LazyGroup):
             "penstock.cli.acl:AclGroup",
             "See, create, delete and check ACLs: who may do what.",
         ),
+        "user": Verb(
+            "penstock.cli.user:UserGroup",
+            "See and make users, and change their passwords.",
+        ),
         "profile": Verb(
             "penstock.cli.profile:ProfileGroup",
             "Give the settings by which a cluster is reached a name.",

@@ -2,7 +2,7 @@
 
 Users have SCRAM credentials in the metadata, by which they get in by SCRAM or PLAIN; the settings
 of a listener may name users of PLAIN, which need no metadata: nodes reach each other by those.
-Delegation tokens get in by SCRAM: the metadata has them, `delegation.token.secret.key` their secrets.
+Delegation tokens get in by SCRAM; their secrets are made with `delegation.token.secret.key`.
 Tokens of OAUTHBEARER are verified by keys that `node/token_keys.py` reads.
 
 For a user that does not exist a credential is made up by the secret of one that does, the first by

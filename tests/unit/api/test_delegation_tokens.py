@@ -1,4 +1,4 @@
-"""Delegation tokens through the real dispatcher: by which connections, for whom, in every version."""
+"""Delegation tokens through the real dispatcher: by which connections, for whom, which versions."""
 
 from __future__ import annotations
 
