@@ -12,6 +12,7 @@ from penstock.config.layers import BrokerSettings
 from penstock.config.listeners import PLAINTEXT, SSL
 from penstock.metadata.acl_control import describe_acls
 from penstock.metadata.image import MetadataImage
+from penstock.metadata.role_control import describe_roles
 from penstock.metadata.scram_control import describe_credentials
 from penstock.metadata.security_image import DelegationToken
 from penstock.metadata.token_control import TokenRules, describe_tokens
@@ -22,6 +23,7 @@ from penstock.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
+from penstock.wire.messages.describe_roles import DescribeRolesRequest, DescribeRolesResponse
 from penstock.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -79,6 +81,13 @@ class SecurityService:
             self._image.security, self._tokens, request, principal.text, visible
         )
         return await in_turns(steps)
+
+    async def roles(
+        self, principal: Principal, request: DescribeRolesRequest
+    ) -> DescribeRolesResponse:
+        """The roles and who is a member of them by the metadata."""
+        self._rights.require_cluster(principal, Operation.DESCRIBE)
+        return await in_turns(describe_roles(self._image.security, request))
 
     async def acls(
         self, principal: Principal, request: DescribeAclsRequest

@@ -21,6 +21,7 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from penstock.wire.messages.alter_role import AlterRoleRequest
 from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -99,6 +100,7 @@ async def world(rig: Rig) -> bytes:
         permission_type=3,
     )  # fmt: skip
     assert list((await root.call(CreateAclsRequest(creations=[rule]), 3)).error_codes()) == []
+    await carried_out(root, AlterRoleRequest(name=THERE, members=[f"User:{THERE}"]), 0)
     owned = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name=THERE)
     await carried_out(root, owned, 3)
     return topic.id
