@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 from penstock.auth.mechanism import TokenCredential
 from penstock.auth.scram import HASHES, ITERATIONS_MIN, ScramCredential, credential_of
@@ -32,7 +32,7 @@ class Store:
 
     def add_token(self, token_id: str, password: str, owner: str, expires_at_ms: int) -> None:
         for mechanism in HASHES:
-            made = TokenCredential(credential(mechanism, password), owner, expires_at_ms)
+            made = TokenCredential(partial(credential, mechanism, password), owner, expires_at_ms)
             self.tokens[mechanism, token_id] = made
 
     def scram(self, mechanism: str, user: str) -> ScramCredential | None:

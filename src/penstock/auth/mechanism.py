@@ -73,7 +73,8 @@ class Mechanism(Protocol):
 class TokenCredential:
     """A delegation token, as the password of a login by SCRAM."""
 
-    credential: ScramCredential
+    derive: Callable[[], ScramCredential] = field(repr=False)
+    """Makes the credential; it takes long, so it is handed out as work."""
     owner: str
     """The name of the user for whom the token stands."""
     expires_at_ms: int

@@ -10,7 +10,8 @@ credential that is made up from the name and a secret of the node, always the sa
 name, and the login fails at its end like one with a wrong password. Kafka fails it at once. What
 is left to tell them apart: a user whose iterations or salt are not like the pattern's (`look`).
 
-No loop, no clock; the nonce is handed in. A step is a few hashes, so nothing is handed out as work.
+No loop, no clock; the nonce is handed in. A step is a few hashes; only the credential of a token
+that exists is handed out as work. Others can be told apart by that: ids cannot be guessed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ import hmac
 from typing import Final
 
 from penstock.auth import scram
-from penstock.auth.mechanism import Challenge, Credentials, Done, Failed, Outcome
+from penstock.auth.mechanism import (
+    Challenge,
+    Credentials,
+    Done,
+    Failed,
+    Outcome,
+    TokenCredential,
+    Work,
+)
 from penstock.auth.scram import ClientFirst, ScramCredential, ScramError
 
 KAFKA_SALT_BITS: Final = 130
@@ -91,10 +100,12 @@ class ScramServer:
         self._nonce = nonce
         self._credentials = credentials
         self._made_up = made_up
+        self._token: tuple[ClientFirst, TokenCredential] | None = None
+        """What work is under way for."""
         self._login: _Login | None = None
         self._over = False
 
-    def step(self, message: bytes, now_ms: int) -> Outcome:
+    def step(self, message: bytes, now_ms: int) -> Outcome | Work:
         if self._over:
             return Failed("the login is over")
         try:
@@ -107,30 +118,36 @@ class ScramServer:
             return Failed(f"the client sent no message of SCRAM: {e}")
 
     def resume(self, result: object, now_ms: int) -> Outcome:
-        return Failed("no work was handed out")
+        if self._token is None or not isinstance(result, ScramCredential):
+            return Failed("no work was handed out")
+        first, token = self._token
+        done = Done(token.owner, b"", token.expires_at_ms, token_authenticated=True)
+        return self._ask(first, result, done)
 
-    def _first(self, first: ClientFirst, now_ms: int) -> Outcome:
+    def _first(self, first: ClientFirst, now_ms: int) -> Outcome | Work:
         if first.authorization_id not in ("", first.name):
             return Failed("another authorization id", OTHER_AUTHORIZATION_ID)
         made_up = self._made_up.credential(
             self._hash, first.name, self._credentials.pattern(self._mechanism)
         )
-        found, done = self._found(first, now_ms)
-        credential = made_up if found is None else found
+        found = None
+        if first.token:
+            token = self._credentials.token(self._mechanism, first.name)
+            if token is not None and token.expires_at_ms > now_ms:
+                self._token = first, token
+                return Work(token.derive)
+        else:
+            found = _strong(self._credentials.scram(self._mechanism, first.name))
+        if found is None:
+            return self._ask(first, made_up, None)
+        return self._ask(first, found, Done(first.name))
+
+    def _ask(self, first: ClientFirst, credential: ScramCredential, done: Done | None) -> Outcome:
         asked = scram.server_first(
             first.nonce + self._nonce, credential.salt, credential.iterations
         )
-        self._login = _Login(first, asked, credential, done if found is not None else None)
+        self._login = _Login(first, asked, credential, done)
         return Challenge(asked.encode())
-
-    def _found(self, first: ClientFirst, now_ms: int) -> tuple[ScramCredential | None, Done]:
-        if first.token:
-            token = self._credentials.token(self._mechanism, first.name)
-            if token is None or token.expires_at_ms <= now_ms:
-                return None, Done("")
-            done = Done(token.owner, b"", token.expires_at_ms, token_authenticated=True)
-            return _strong(token.credential), done
-        return _strong(self._credentials.scram(self._mechanism, first.name)), Done(first.name)
 
     def _final(self, login: _Login, message: bytes) -> Outcome:
         final = scram.parse_client_final(message)

@@ -77,6 +77,18 @@ class RootGroup(LazyGroup):
             "penstock.cli.acl:AclGroup",
             "See, create, delete and check ACLs: who may do what.",
         ),
+        "user": Verb(
+            "penstock.cli.user:UserGroup",
+            "See and make users, and change their passwords.",
+        ),
+        "role": Verb(
+            "penstock.cli.role:RoleGroup",
+            "See and make roles, and say who is a member.",
+        ),
+        "token": Verb(
+            "penstock.cli.token:TokenGroup",
+            "See, make, renew and end delegation tokens.",
+        ),
         "profile": Verb(
             "penstock.cli.profile:ProfileGroup",
             "Give the settings by which a cluster is reached a name.",

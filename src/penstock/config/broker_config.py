@@ -19,6 +19,7 @@ from penstock.config.broker_log import LogSettings
 from penstock.config.broker_net import NetworkSettings
 from penstock.config.broker_security import (
     AclSettings,
+    DelegationTokenSettings,
     SaslSettings,
     TlsSettings,
     check_sasl,
@@ -187,6 +188,7 @@ class BrokerConfig(
     TlsSettings,
     SaslSettings,
     AclSettings,
+    DelegationTokenSettings,
     ClusterSettings,
     TopicSettings,
     LogSettings,
@@ -266,6 +268,12 @@ class BrokerConfig(
         }
         own = {name: text for of, name, text in self.of_listeners if of == listener}
         return texts | {name: text for name, text in own.items() if name.startswith("ssl.")}
+
+    @property
+    def token_secret_key(self) -> bytes | None:
+        """`delegation.token.secret.key`; None where there are no delegation tokens."""
+        key = self.delegation_token_secret_key
+        return key.encode() if key else None
 
     @property
     def per_ip_overrides(self) -> dict[str, int]:

@@ -255,6 +255,14 @@ class SaslSettings:
         "them.",
         importance=Importance.LOW,
     )
+    penstock_oauthbearer_roles_claim_name: str = setting(
+        SettingType.STRING,
+        "",
+        "The claim of a token that has the names of the user's roles, a text or a list of texts, "
+        "such as `groups`: for as long as the session lasts ACLs of `Role:NAME` count for the "
+        "user, too. Empty: tokens give no roles.",
+        importance=Importance.LOW,
+    )
     sasl_oauthbearer_clock_skew_seconds: int = setting(
         SettingType.INT,
         30,
@@ -288,6 +296,37 @@ class AclSettings:
         SettingType.BOOLEAN,
         False,
         "Whether everybody may use a resource that no ACL is about.",
+        importance=Importance.LOW,
+    )
+
+
+@dataclass(frozen=True)
+class DelegationTokenSettings:
+    delegation_token_secret_key: str | None = setting(
+        SettingType.PASSWORD,
+        None,
+        "What delegation tokens are made with and verified by: a long random text, the same on "
+        "every node. Without it there are no tokens; with another one those that there are cannot "
+        "be used any more.",
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        SettingType.LONG,
+        604_800_000,
+        "How long a delegation token can be used at most, however often it is renewed.",
+        rule=at_least(1),
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        SettingType.LONG,
+        86_400_000,
+        "How long a delegation token can be used before it has to be renewed.",
+        rule=at_least(1),
+    )
+    delegation_token_expiry_check_interval_ms: int = setting(
+        SettingType.LONG,
+        3_600_000,
+        "How often delegation tokens that have expired are removed. They let nobody in before that "
+        "either.",
+        rule=at_least(1),
         importance=Importance.LOW,
     )
 

@@ -37,6 +37,7 @@ from penstock.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from penstock.wire.messages.alter_configs import AlterConfigsRequest
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from penstock.wire.messages.alter_role import AlterRoleRequest
 from penstock.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -334,6 +335,7 @@ _HERE: dict[type[Message], Decide] = {
     AlterConfigsRequest: _decided_by(Controller.alter_configs),
     AlterPartitionReassignmentsRequest: _decided_by(Controller.alter_partition_reassignments),
     AlterPartitionRequest: _decided_by(Controller.alter_partition),
+    AlterRoleRequest: _decided_by(Controller.alter_role),
     AlterUserScramCredentialsRequest: _decided_by(Controller.alter_user_scram_credentials),
     BrokerHeartbeatRequest: ControllerAccess._broker_heartbeat,
     BrokerRegistrationRequest: ControllerAccess._register_broker,

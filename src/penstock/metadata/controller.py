@@ -80,6 +80,7 @@ from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from penstock.wire.messages.alter_role import AlterRoleRequest, AlterRoleResponse, RoleAction
 from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -400,6 +401,21 @@ class Controller:
         self, request: ExpireDelegationTokenRequest, principal: str, wall_ms: int
     ) -> Decision[ExpireDelegationTokenResponse]:
         return self._tokens.expire(request, principal, wall_ms)
+
+    def alter_role(self, request: AlterRoleRequest) -> Decision[AlterRoleResponse]:
+        """`ApiError` where it is refused."""
+        name, members = request.name, request.members
+        if request.action == RoleAction.CREATE:
+            records, _ = self.create_role(name, members)
+        elif request.action == RoleAction.DELETE:
+            records, _ = self.delete_role(name)
+        elif request.action == RoleAction.ADD_MEMBERS:
+            records, _ = self.add_role_members(name, members)
+        elif request.action == RoleAction.REMOVE_MEMBERS:
+            records, _ = self.remove_role_members(name, members)
+        else:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"no action has the number {request.action}")
+        return records, AlterRoleResponse(error_message=None)
 
     def create_role(self, name: str, members: Sequence[str] = ()) -> Decision[None]:
         """Members are principals, `Type:name`."""

@@ -1,4 +1,4 @@
-"""Decisions about roles: make, delete, members in and out.
+"""Decisions about roles: make, delete, members in and out; and which there are.
 
 A role is a name for a set of principals; what they may do are ACLs of the principal `Role:name`.
 Roles are not members of roles. Who is a member already, or is none, is no error. A role that is
@@ -14,9 +14,11 @@ from typing import Final
 from penstock.auth.principal import ROLE
 from penstock.auth.types import WILDCARD
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.steps import Steps
 from penstock.metadata.acl_control import RECORDS_PER_REQUEST_MAX, too_many_records
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.records import MetadataRecord
+from penstock.metadata.security_image import SecurityImage
 from penstock.metadata.security_records import (
     ROLES_VERSION,
     RemoveAccessControlEntryRecord,
@@ -25,9 +27,29 @@ from penstock.metadata.security_records import (
     RoleMemberRecord,
     RoleRecord,
 )
+from penstock.metadata.topic_control import ELEMENTS_PER_STEP
+from penstock.wire.messages.describe_roles import (
+    DescribedRole,
+    DescribeRolesRequest,
+    DescribeRolesResponse,
+)
 
 ROLE_NAME_CHARS_MAX: Final = 249
 MEMBER_CHARS_MAX: Final = 1_024
+
+
+def describe_roles(
+    security: SecurityImage, request: DescribeRolesRequest
+) -> Steps[DescribeRolesResponse]:
+    """The named ones that there are, or all; as they are when it begins."""
+    named = None if request.names is None else frozenset(request.names)
+    found = []
+    for number, (role, members) in enumerate(sorted(security.roles.items()), 1):
+        if number % ELEMENTS_PER_STEP == 0:
+            yield
+        if named is None or role in named:
+            found.append(DescribedRole(name=role, members=sorted(members)))
+    return DescribeRolesResponse(error_message=None, roles=found)
 
 
 def create_role(

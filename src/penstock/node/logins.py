@@ -2,6 +2,7 @@
 
 Users have SCRAM credentials in the metadata, by which they get in by SCRAM or PLAIN; the settings
 of a listener may name users of PLAIN, which need no metadata: nodes reach each other by those.
+Delegation tokens get in by SCRAM; their secrets are made with `delegation.token.secret.key`.
 Tokens of OAUTHBEARER are verified by keys that `node/token_keys.py` reads.
 
 For a user that does not exist a credential is made up by the secret of one that does, the first by
@@ -25,6 +26,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from penstock.auth.delegation_tokens import token_credential
 from penstock.auth.jaas import parse_jaas, plain_users
 from penstock.auth.mechanism import Mechanism, TokenCredential
 from penstock.auth.oauthbearer import OAUTHBEARER, BearerToken, OAuthBearerServer
@@ -35,6 +37,7 @@ from penstock.auth.plain import (
     PasswordChecker,
     PlainServer,
 )
+from penstock.auth.principal import USER
 from penstock.auth.sasl import SaslConnection, SaslSettings
 from penstock.auth.scram import HASHES, ScramCredential
 from penstock.auth.scram_server import MadeUpCredentials, ScramServer, look
@@ -53,10 +56,11 @@ _NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 
 class StoredCredentials:
-    """Those of the metadata; a delegation token is no credential yet."""
+    """Those of the metadata; without a secret key no delegation token is one."""
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, token_secret_key: bytes | None = None) -> None:
         self._image = image
+        self._token_secret_key = token_secret_key
         self._patterns: dict[str, ScramCredential | None] = {}
 
     def changed(self) -> None:
@@ -66,7 +70,14 @@ class StoredCredentials:
         return self._image.security.scram.get((_NUMBERS[mechanism], user))
 
     def token(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        return None
+        secret_key, token = self._token_secret_key, self._image.security.tokens.get(token_id)
+        if secret_key is None or token is None:
+            return None
+        return TokenCredential(
+            partial(token_credential, secret_key, mechanism, token_id),
+            token.owner.removeprefix(f"{USER}:"),
+            min(token.expiry_ms, token.max_ms),
+        )
 
     def pattern(self, mechanism: str) -> ScramCredential | None:
         """One that looks like most."""
@@ -94,7 +105,7 @@ class Logins:
     ) -> None:
         """`validate` judges the tokens of OAUTHBEARER; None where it is not enabled."""
         self._config = config
-        self._credentials = StoredCredentials(image)
+        self._credentials = StoredCredentials(image, config.token_secret_key)
         self._validate = validate
         self._cache = PasswordCache(secrets.token_bytes(KEY_BYTES))
         self._made_up: MadeUpCredentials | None = None

@@ -96,6 +96,7 @@ class TokenKeys:
                 audiences=frozenset(config.sasl_oauthbearer_expected_audience),
                 subject_claim=config.sasl_oauthbearer_sub_claim_name,
                 scope_claim=config.sasl_oauthbearer_scope_claim_name,
+                groups_claim=config.penstock_oauthbearer_roles_claim_name or None,
                 clock_skew_s=config.sasl_oauthbearer_clock_skew_seconds,
             )
         )

@@ -163,7 +163,7 @@ class Broker:
             ),
             settings=SettingService(node_id, image, self.settings, replicas, rights),
             cluster=self.cluster,
-            security=SecurityService(image, rights),
+            security=SecurityService(image, rights, self.settings, self.quorum.seat.tokens),
             quorum=QuorumService(self.quorum, rights),
             count_error=count_error,
             now_ms=self.clock.now_ms,

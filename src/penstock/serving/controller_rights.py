@@ -30,6 +30,7 @@ from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequ
 from penstock.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from penstock.wire.messages.alter_partition import AlterPartitionRequest
 from penstock.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from penstock.wire.messages.alter_role import AlterRoleRequest
 from penstock.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest
@@ -73,6 +74,7 @@ _OF_CLUSTER: Final[Mapping[type[Message], Operation]] = {
     AlterClientQuotasRequest: Operation.ALTER_CONFIGS,
     AlterPartitionReassignmentsRequest: Operation.ALTER,
     AlterPartitionRequest: Operation.CLUSTER_ACTION,
+    AlterRoleRequest: Operation.ALTER,
     AlterUserScramCredentialsRequest: Operation.ALTER,
     BrokerHeartbeatRequest: Operation.CLUSTER_ACTION,
     BrokerRegistrationRequest: Operation.CLUSTER_ACTION,

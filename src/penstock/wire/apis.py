@@ -106,6 +106,13 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    # Ours, far above Kafka's.
+    ALTER_ROLE = 20_000
+    DESCRIBE_ROLES = 20_001
+
+
+OUR_KEYS_FROM: Final = 20_000
+"""APIs from here on are not Kafka's (docs/adr/0023)."""
 
 
 class Api(NamedTuple):
@@ -220,6 +227,8 @@ APIS: Final[dict[ApiKey, Api]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _api("0-1", 0, "broker"),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: _api("0", 0, "broker"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _api("0", 0, "broker"),
+    ApiKey.ALTER_ROLE: _api("0", 0, "both"),
+    ApiKey.DESCRIBE_ROLES: _api("0", 0, "both"),
 }
 
 

@@ -12,7 +12,7 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping
 
-from penstock.wire.apis import APIS, Api, ApiKey
+from penstock.wire.apis import APIS, OUR_KEYS_FROM, Api, ApiKey
 
 _HEAD = """\
 # Protocol support
@@ -27,7 +27,8 @@ The versions of Kafka are those that Apache Kafka 4.3 offers, without the ones t
 unstable. "For" says to whom Kafka offers the API: to clients, to the nodes of the metadata
 quorum, or to both. A client learns what is served from ApiVersions and chooses by itself. Produce
 is offered there from version 0, as Kafka does, though versions 0 to 2 are refused. Where an API
-differs from Kafka's on purpose is in [differences](differences.md).
+differs from Kafka's on purpose is in [differences](differences.md). APIs from 20000 on are ours
+([ADR 23](adr/0023-roles-are-set-by-an-api-of-our-own.md)).
 """
 
 _FOR = {"broker": "clients", "controller": "quorum", "both": "both"}
@@ -53,7 +54,7 @@ def _table(served: Mapping[ApiKey, range]) -> Iterator[str]:
 def _row(key: ApiKey, api: Api, versions: range | None) -> str:
     name = "".join(word.capitalize() for word in key.name.split("_"))
     ours = _versions_text(versions) if versions else "not served"
-    kafkas = _versions_text(api.stable_versions)
+    kafkas = _versions_text(api.stable_versions) if key < OUR_KEYS_FROM else "-"
     return f"| {key.value} | {name} | {_FOR[api.listener]} | {kafkas} | {ours} |"
 
 

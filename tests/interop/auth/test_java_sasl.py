@@ -14,7 +14,7 @@ import pytest
 
 from penstock.auth.jwks import parse_jwks
 from penstock.auth.jwt import JwtRules, JwtValidator
-from penstock.auth.mechanism import Challenge, Done, Failed
+from penstock.auth.mechanism import Challenge, Done, Failed, Work
 from penstock.auth.oauthbearer import BearerError, InvalidToken, parse_initial_response
 from penstock.auth.scram import HASHES, ScramError, parse_client_first
 from penstock.auth.scram_server import MadeUpCredentials, ScramServer
@@ -107,7 +107,9 @@ def test_kafkas_client_with_a_delegation_token(java: Java) -> None:
     first = java.step(b"")
     assert first is not None
     assert b",tokenauth=true" in first[1]
-    asked = machine.step(first[1], 0)
+    work = machine.step(first[1], 0)
+    assert isinstance(work, Work)
+    asked = machine.resume(work.run(), 0)
     assert isinstance(asked, Challenge)
     final = java.step(asked.data)
     assert final is not None

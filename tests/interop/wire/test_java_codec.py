@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.base.ids import uuid_text
+from penstock.wire.apis import OUR_KEYS_FROM
 from penstock.wire.errors import WireError
 from penstock.wire.schema import Field, Message, Struct
 from support.reference import java_command
@@ -51,6 +52,11 @@ def _kafka_name(cls: type[Struct]) -> str:
 def _java_class(cls: type[Message]) -> str:
     is_data = cls.API_KEY is None and not cls.__name__.endswith("Header")
     return cls.__name__ if is_data else f"{cls.__name__}Data"
+
+
+def _kafkas() -> Iterator[tuple[type[Message], int]]:
+    """Without the messages of our own."""
+    return (one for one in all_message_versions() if (one[0].API_KEY or 0) < OUR_KEYS_FROM)
 
 
 def _ask_java(lines: list[str]) -> list[tuple[str, str]]:
@@ -109,7 +115,7 @@ def _java_values(text: str) -> Any:
 
 
 def _random_messages(seeds: range) -> Iterator[tuple[Message, int]]:
-    for cls, version in all_message_versions():
+    for cls, version in _kafkas():
         for seed in seeds:
             rng = Random(f"{cls.__name__} {version} {seed}")
             yield random_struct(cls, version, rng), version
@@ -129,7 +135,7 @@ def _read(message: Message, version: int, write_version: int) -> str:
 
 
 def _structures() -> Iterator[tuple[type[Struct], int, str]]:
-    for cls, version in all_message_versions():
+    for cls, version in _kafkas():
         yield cls, version, _java_class(cls)
         for inner in all_structs(cls, version):
             yield inner, version, f"{_java_class(cls)}${_kafka_name(inner)}"

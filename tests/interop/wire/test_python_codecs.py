@@ -20,6 +20,7 @@ import pytest
 from kio.serial import entity_reader, entity_writer
 
 from penstock.base.errors import ErrorCode
+from penstock.wire.apis import OUR_KEYS_FROM
 from penstock.wire.schema import Message, Struct
 from unit.wire.random_messages import all_messages, random_struct
 
@@ -35,7 +36,7 @@ KAFKA_PYTHON = {
     )
     for name, value in vars(module).items()
 }
-MESSAGES = all_messages()
+MESSAGES = [cls for cls in all_messages() if (cls.API_KEY or 0) < OUR_KEYS_FROM]
 KNOWN_TO_KAFKA_PYTHON = [
     cls for cls in MESSAGES if cls.API_KEY is not None and cls.__name__ in KAFKA_PYTHON
 ]

@@ -21,7 +21,9 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from penstock.wire.messages.alter_role import AlterRoleRequest
 from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.header import ResponseHeader
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
@@ -56,10 +58,20 @@ NEVER_DENIED: Final = {
     ApiKey.DESCRIBE_CLUSTER: "who may connect may know the brokers",
     ApiKey.LIST_GROUPS: "groups are left out",
     ApiKey.LIST_TRANSACTIONS: "transactional ids are left out",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "tokens are left out",
+    ApiKey.RENEW_DELEGATION_TOKEN: "only who has a token can name it",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "only who has a token can name it",
 }
 
-NO_CODE: Final = {(ApiKey.DESCRIBE_LOG_DIRS, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)}
-"""Versions that have no place to say so: the answer is empty."""
+NO_CODE: Final = {
+    (ApiKey.DESCRIBE_LOG_DIRS, 1),
+    (ApiKey.DESCRIBE_LOG_DIRS, 2),
+    (ApiKey.CREATE_DELEGATION_TOKEN, 1),
+    (ApiKey.CREATE_DELEGATION_TOKEN, 2),
+}
+"""Versions that have no place to say so: the answer is empty; or that can ask for nothing that is
+another one's.
+"""
 
 
 async def world(rig: Rig) -> bytes:
@@ -88,6 +100,9 @@ async def world(rig: Rig) -> bytes:
         permission_type=3,
     )  # fmt: skip
     assert list((await root.call(CreateAclsRequest(creations=[rule]), 3)).error_codes()) == []
+    await carried_out(root, AlterRoleRequest(name=THERE, members=[f"User:{THERE}"]), 0)
+    owned = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name=THERE)
+    await carried_out(root, owned, 3)
     return topic.id
 
 
@@ -100,24 +115,36 @@ async def carried_out(peer: Peer, request: Message, version: int) -> Any:
 
 async def as_principal(rig: Rig, principal: Principal) -> Peer:
     peer = await rig.peer()
-    peer.inside.principal = principal
+    authentication = rig.node._authentication
+    assert authentication is not None
+    [gate] = authentication.gates.values()
+    peer.inside.authenticated(principal, gate._dispatcher)  # as after a login
     return peer
 
 
 def state(rig: Rig) -> Any:
-    """Everything that a request could change."""
+    """Everything that a request could change, but for the tokens that everybody may have."""
     logs = {
         log.name: (log.log_start_offset, log.log_end_offset)
         for log in rig.broker.logs.opened()
         if METADATA_TOPIC not in log.name
     }
-    return rig.broker.metadata.frozen(), logs
+    image = rig.broker.metadata.copy()
+    for token in [t for t in image.security.tokens.values() if t.owner == NOBODY.text]:
+        del image.security.tokens[token.id]
+    return image.frozen(), logs
 
 
 def secured(tmp_path: Path, **settings: str) -> Any:
-    return running(
-        tmp_path, authorizer_class_name=STANDARD_AUTHORIZER, super_users="User:root", **settings
-    )
+    texts = {
+        "authorizer_class_name": STANDARD_AUTHORIZER,
+        "super_users": "User:root",
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "inter_broker_listener_name": "PLAINTEXT",
+        "sasl_enabled_mechanisms": "PLAIN",
+        "delegation_token_secret_key": "the secret",
+    }
+    return running(tmp_path, **texts | settings)
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.name)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.auth.mechanism import Challenge, Done, Failed, Outcome
+from penstock.auth.mechanism import Challenge, Done, Failed, Outcome, Work
 from penstock.auth.scram import HASHES, ITERATIONS_MIN, ScramCredential
 from penstock.auth.scram_server import OTHER_AUTHORIZATION_ID, MadeUpCredentials, ScramServer
 from penstock.kafka.sasl import Exchange, Refused
@@ -201,7 +201,9 @@ def test_a_delegation_token() -> None:
     exchange = client("sha256", "token-1", "hmac", CLIENT_NONCE + ",tokenauth=true")
     machine = server(store)
     first = next(exchange)
-    asked = machine.step(first, NOW_MS)
+    work = machine.step(first, NOW_MS)
+    assert isinstance(work, Work)
+    asked = machine.resume(work.run(), NOW_MS)
     assert isinstance(asked, Challenge)
     done = machine.step(_signed(first, asked.data, "hmac"), NOW_MS)
     assert isinstance(done, Done)

@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[3] / "src" / "penstock"
 BY_PROPERTY = {
     "controller.quorum.bootstrap.servers": "bootstrap_servers",
     "controller.quorum.voters": "first_voters",
+    "delegation.token.secret.key": "token_secret_key",
     "inter.broker.listener.name": "inter_broker_listener",
     "listeners": "listen",
     "advertised.listeners": "advertised",

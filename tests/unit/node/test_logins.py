@@ -8,13 +8,30 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.auth.mechanism import Challenge
-from penstock.auth.sasl import Authenticate, Handshake, Moment
-from penstock.auth.scram import HASHES, ScramCredential, credential_of
+from penstock.auth.delegation_tokens import token_hmac
+from penstock.auth.mechanism import Challenge, Work
+from penstock.auth.sasl import (
+    Answer,
+    Authenticate,
+    Handshake,
+    Moment,
+    SaslConnection,
+    WorkResult,
+)
+from penstock.auth.scram import (
+    HASHES,
+    ScramCredential,
+    auth_message,
+    client_key,
+    client_proof,
+    credential_of,
+    salted_password,
+)
 from penstock.auth.scram_server import look
 from penstock.config.broker_config import BrokerConfig, broker_config
 from penstock.config.table import ConfigError
 from penstock.metadata.image import MetadataImage
+from penstock.metadata.security_image import DelegationToken
 from penstock.node.logins import Logins, StoredCredentials, own_login
 
 KAFKA_SALT = b"1abcdefghijklmnopqrstuvwxy"
@@ -64,6 +81,43 @@ def test_users_of_settings_are_those_of_their_listener() -> None:
     assert logins._configured.keys() == {"A"}
     with pytest.raises(ConfigError, match=r"listener\.name\.b\.plain\.sasl\.jaas\.config"):
         Logins(config(listener_name_b_plain_sasl_jaas_config="nonsense"), image(), None)
+
+
+def by_token(logins: Logins, token_id: str, password: str, wall_ms: int) -> SaslConnection:
+    """The connection after a login by SCRAM with a delegation token."""
+    at = Moment(wall_ms, 1.0)
+    login = logins.new_login("A", "10.0.0.1")
+    login.take(Handshake(1, "SCRAM-SHA-256"), at)
+    first = f"n={token_id},r=nonce,tokenauth=true"
+    answer = login.take(Authenticate(f"n,,{first}".encode()), at)
+    if isinstance(answer, Work):
+        answer = login.take(WorkResult(answer.run()), at)
+    assert isinstance(answer, Answer)
+    shown = re.fullmatch(rb"(r=nonce[^,]+),s=([^,]+),i=(\d+)", answer.data)
+    assert shown
+    salted = salted_password("sha256", password.encode(), base64.b64decode(shown[2]), 4096)
+    final = f"c=biws,{shown[1].decode()}"
+    signed = auth_message(first, answer.data.decode(), final)
+    proof = client_proof("sha256", client_key("sha256", salted), signed)
+    login.take(Authenticate(f"{final},p={base64.b64encode(proof).decode()}".encode()), at)
+    return login
+
+
+def test_a_delegation_token_stands_for_its_owner_until_it_expires() -> None:
+    made = image()
+    made.security.tokens["t1"] = DelegationToken("t1", "User:ann", "User:root", (), 0, 2_000, 1_000)
+    logins = Logins(config(delegation_token_secret_key="key"), made, None)
+    password = base64.b64encode(token_hmac(b"key", "t1")).decode()
+    login = by_token(logins, "t1", password, 500)
+    assert login.principal is not None
+    assert (login.principal.text, login.principal.token_authenticated) == ("User:ann", True)
+    assert login.has_end
+    assert by_token(logins, "t1", "wrong", 500).principal is None
+    assert by_token(logins, "t2", password, 500).principal is None
+    assert by_token(logins, "t1", password, 1_000).principal is None  # it has expired
+    assert by_token(Logins(config(), made, None), "t1", password, 500).principal is None
+    other = Logins(config(delegation_token_secret_key="other"), made, None)
+    assert by_token(other, "t1", password, 500).principal is None
 
 
 def test_an_unknown_user_is_asked_as_a_known_one_is() -> None:
