@@ -22,6 +22,7 @@ import logging
 from collections.abc import Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.api.audited import audited, changes_cluster
 from penstock.api.frames import (
     UNKNOWN_VERSION,
     BadHeader,
@@ -79,6 +80,8 @@ NOTHING: frozenset[ApiKey] = frozenset()
 class Dispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self.audit = services.audit
+        """None where nothing is audited."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self.serves = WHILE_FORMING
@@ -141,6 +144,8 @@ class Dispatcher:
             exchange.connection.principal,
         )
         response = api.handle(self._services, request)
+        if self.audit is not None and changes_cluster(api):
+            response = audited(self.audit, request, response)
         in_steps = inspect.isgenerator(response)
         if inspect.isawaitable(response):
             exchange.park()

@@ -38,6 +38,7 @@ from penstock.auth.sasl import (
     Verdict,
     WorkResult,
 )
+from penstock.base.errors import ApiError
 from penstock.net.connection import Connection
 from penstock.net.exchange import Exchange
 from penstock.observe.logs import Alarm
@@ -159,7 +160,7 @@ class SaslGate:
     def _carry_out(self, exchange: Exchange, login: SaslConnection, verdict: Verdict) -> None:
         connection = exchange.connection
         if isinstance(verdict, Close) or (isinstance(verdict, Answer) and verdict.close):
-            self._failed(connection, verdict.reason or "")
+            self._failed(connection, login, verdict.reason or "")
             # While the node starts the user may not be known yet: without an answer the client
             # comes again.
             told = isinstance(verdict, Answer) and self._dispatcher.serves is EVERYTHING
@@ -169,19 +170,32 @@ class SaslGate:
         assert isinstance(verdict, Answer)
         principal = login.principal
         if principal is not None and verdict.code == 0:
-            self._complete(connection, login)
+            try:
+                self._complete(connection, login)
+            except ApiError as e:
+                connection.refuse(e.message)
+                return
         exchange.finish(_encoded(exchange, verdict))
 
     def _complete(self, connection: Connection, login: SaslConnection) -> None:
+        """`ApiError` if nobody is let in, since it could not be audited."""
         assert login.principal is not None
+        audit = self._dispatcher.audit
+        if audit is not None:
+            audit.require_login(login.principal)
+            audit.login(login.principal, connection.listener, login.mechanism)
         self.successes += 1
         if login.has_end:
             connection.authenticated(login.principal)
         else:
             connection.authenticated(login.principal, self._dispatcher)
 
-    def _failed(self, connection: Connection, reason: str) -> None:
+    def _failed(self, connection: Connection, login: SaslConnection, reason: str) -> None:
         self.failures += 1
+        audit = self._dispatcher.audit
+        if audit is not None:
+            name, host = connection.listener, connection.peer_host
+            audit.login_failed(login.claimed, host, name, login.mechanism, reason)
         self._alarm.raised(
             connection.peer_host, "a login failed", client=connection.peer_host, reason=reason
         )

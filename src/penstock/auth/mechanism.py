@@ -60,6 +60,10 @@ Outcome: TypeAlias = Challenge | Done | Failed
 
 
 class Mechanism(Protocol):
+    @property
+    def claimed(self) -> str:
+        """The name that the client gives, proven or not; empty while it has given none."""
+
     def step(self, message: bytes, now_ms: int) -> Outcome | Work:
         """The client's next message, at a time of the wall clock."""
 

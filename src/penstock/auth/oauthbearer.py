@@ -105,6 +105,8 @@ def _token(values: dict[str, str]) -> str:
 class OAuthBearerServer:
     """One login."""
 
+    claimed = ""  # only a token that is believed names somebody
+
     def __init__(self, validate: Validate) -> None:
         self._validate = validate
         self._response: InitialResponse | None = None

@@ -244,6 +244,10 @@ class PlainServer:
         self._checker = checker
         self._check: PasswordCheck | None = None
 
+    @property
+    def claimed(self) -> str:
+        return "" if self._check is None else self._check.login.user
+
     def step(self, message: bytes, now_ms: int) -> Outcome | Work:
         if self._check is not None:
             return Failed("the login is over")

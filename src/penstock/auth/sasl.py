@@ -157,6 +157,8 @@ class SaslConnection:
         self._settings = settings or SaslSettings()
         self._api_versions_refused = 0
         self._name = ""
+        self.claimed = ""
+        """The name that was given in a login that has failed."""
         self._mechanism: Mechanism | None = None
         self._waiting = State.AUTHENTICATE
         self._principal: Principal | None = None
@@ -166,6 +168,11 @@ class SaslConnection:
     @property
     def principal(self) -> Principal | None:
         return self._principal if self.state is State.COMPLETE else None
+
+    @property
+    def mechanism(self) -> str:
+        """Its name; empty before the handshake."""
+        return self._name
 
     @property
     def raw(self) -> bool:
@@ -331,6 +338,8 @@ class SaslConnection:
     def _fail(self, failed: Failed) -> Answer | Close:
         """A client that sends raw messages can be told nothing."""
         self.state = State.FAILED
+        if self._mechanism is not None:
+            self.claimed = self._mechanism.claimed
         self._mechanism = None
         delay_ms = self._settings.failure_delay_ms
         if self._waiting is State.TOKENS:

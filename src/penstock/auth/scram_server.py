@@ -105,6 +105,10 @@ class ScramServer:
         self._login: _Login | None = None
         self._over = False
 
+    @property
+    def claimed(self) -> str:
+        return "" if self._login is None else self._login.first.name
+
     def step(self, message: bytes, now_ms: int) -> Outcome | Work:
         if self._over:
             return Failed("the login is over")

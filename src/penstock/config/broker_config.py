@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.base.ids import parse_uuid
+from penstock.config.broker_audit import AuditSettings
 from penstock.config.broker_cluster import ClusterSettings, check_cluster
 from penstock.config.broker_groups import CLASSIC, GroupSettings
 from penstock.config.broker_log import LogSettings
@@ -189,6 +190,7 @@ class BrokerConfig(
     SaslSettings,
     AclSettings,
     DelegationTokenSettings,
+    AuditSettings,
     ClusterSettings,
     TopicSettings,
     LogSettings,

@@ -24,6 +24,7 @@ from penstock.controlling.active_controller import Link
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.metadata.broker_control import speaks_for
 from penstock.metadata.controller import Controller, Deciding
+from penstock.metadata.names import AUDIT_TOPIC
 from penstock.net.turn import in_turns
 from penstock.peers.connection import Address, response_type
 from penstock.peers.errors import PeerError, PeerLost, PeerUnreachable
@@ -217,7 +218,19 @@ class ControllerAccess:
                 ErrorCode.TOPIC_DELETION_DISABLED,
                 "topics cannot be deleted here: delete.topic.enable is false",
             )
+        if self._driver.seat.settings.config.penstock_audit_enable:
+            self._keep_audit_log(question.request)
         return await self.submit(lambda c: c.delete_topics(question.request))
+
+    def _keep_audit_log(self, request: DeleteTopicsRequest) -> None:
+        """`ApiError` where the topic of the audit log is among those to be deleted."""
+        topic = self._driver.metadata.image.topics.get(AUDIT_TOPIC)
+        named = {one.name for one in request.topics} | set(request.topic_names)
+        if AUDIT_TOPIC in named or (topic and topic.id in {one.topic_id for one in request.topics}):
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{AUDIT_TOPIC} cannot be deleted while penstock.audit.enable is true",
+            )
 
     async def _ask_quorum(self, question: _Question) -> Any:
         return await self._driver.handle(question.request)

@@ -13,7 +13,10 @@ TOPIC_NAME_LENGTH_MAX: Final = 249
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
+AUDIT_TOPIC: Final = "__audit"
+INTERNAL_TOPICS: Final = frozenset(
+    {OFFSETS_TOPIC, TRANSACTIONS_TOPIC, AUDIT_TOPIC, "__share_group_state"}
+)
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 

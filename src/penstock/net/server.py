@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import TypeAlias, cast
 
-from penstock.auth.principal import NOBODY, Principal, anonymous
+from penstock.auth.principal import ANONYMOUS_NAME, NOBODY, Principal, anonymous
 from penstock.net.admission import RATE, Admission
 from penstock.net.busy_poll import BusyPoll
 from penstock.net.connection import REQUEST_BYTES_MIN, Connection
@@ -31,6 +31,8 @@ log = logging.getLogger("penstock.net")
 
 Handler: TypeAlias = Callable[[Connection, memoryview, int], None]
 OnAnswered: TypeAlias = Callable[[Exchange], None]
+OnCertificate: TypeAlias = Callable[[str, str, Principal | None, str], None]
+"""The listener, the address of the peer, who it is, and why it is nobody."""
 
 IDLE_SWEEP_SECONDS_MAX = 5.0
 REFUSALS_LOGGED_PER_SWEEP_MAX = 10
@@ -83,6 +85,8 @@ class Server:
         self._sweeper: asyncio.TimerHandle | None = None
         self._refusals_logged = 0
         self._stop_by = 0.0
+        self.on_certificate: OnCertificate | None = None
+        """Told who has shown a certificate, or that a handshake failed where one is asked for."""
 
     def bind(self, host: str, port: int) -> tuple[str, int]:
         """Take the address (the system chooses a port for 0) without serving it yet."""
@@ -153,10 +157,14 @@ class Server:
         if self.tls is None:
             return anonymous(connection.peer_host)
         try:
-            return self.tls.principal_of(transport, connection.peer_host)
+            principal = self.tls.principal_of(transport, connection.peer_host)
         except ValueError as e:
             self._note_refusal(connection.peer_host, "certificate", str(e))
+            self._tell_certificate(connection.peer_host, None, str(e))
             return None
+        if principal.name != ANONYMOUS_NAME:
+            self._tell_certificate(connection.peer_host, principal, "")
+        return principal
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
@@ -180,9 +188,15 @@ class Server:
 
     def refused_handshake(self, ip: str, reason: str) -> None:
         self._note_refusal(ip, "handshake", f"the TLS handshake failed: {reason}")
+        if self.tls is not None and self.tls.asks_for_certificate:
+            self._tell_certificate(ip, None, f"the TLS handshake failed: {reason}")
 
     def refused(self, connection: Connection, reason: str) -> None:
         self._note_refusal(connection.peer_host, "protocol", reason)
+
+    def _tell_certificate(self, ip: str, principal: Principal | None, reason: str) -> None:
+        if self.on_certificate is not None:
+            self.on_certificate(self.name, ip, principal, reason)
 
     # -- duties --------------------------------------------------------------------------------
 

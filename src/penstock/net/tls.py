@@ -64,6 +64,10 @@ class ListenerTls:
         self._name_of = name_of
         self.failed_total = 0
 
+    @property
+    def asks_for_certificate(self) -> bool:
+        return self.context.verify_mode != ssl.CERT_NONE
+
     def principal_of(self, transport: asyncio.BaseTransport, host: str) -> Principal:
         """`ValueError` where the peer has shown a certificate that names nobody."""
         shown = transport.get_extra_info("ssl_object")

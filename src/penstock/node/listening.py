@@ -18,7 +18,7 @@ from penstock.config.broker_config import BrokerConfig
 from penstock.config.listeners import SASL_PROTOCOLS, Listener, address_text
 from penstock.kafka.errors import SettingError
 from penstock.net.admission import UNLIMITED, Admission, ConnectionLimits, ListenerLimits
-from penstock.net.server import Handler, NetLimits, OnAnswered, Server
+from penstock.net.server import Handler, NetLimits, OnAnswered, OnCertificate, Server
 from penstock.node.certificates import Certificates
 from penstock.raft.types import Endpoint
 
@@ -55,6 +55,7 @@ class Listening:
         """Also those that were closed: what they have counted still counts."""
         self.address = ""
         """Of the first one, as a client reaches it from here."""
+        self.on_certificate: OnCertificate | None = None
 
     # -- start and stop ------------------------------------------------------------------------
 
@@ -83,6 +84,7 @@ class Listening:
             self._certificates.load(listener.name),
             login_bytes_max(self._config, listener.name),
         )
+        server.on_certificate = self.on_certificate
         self.servers.append(server)
         self._open[listener.name] = (listener, server)
         return server.bind(listener.host or "0.0.0.0", listener.port)

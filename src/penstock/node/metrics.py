@@ -23,6 +23,10 @@ from penstock.observe.standard import (
     add_process_metrics,
 )
 from penstock.observe.table import (
+    AUDIT_EVENTS_DROPPED,
+    AUDIT_EVENTS_WAITING,
+    AUDIT_EVENTS_WRITTEN,
+    AUDIT_REQUESTS_REFUSED,
     CERTIFICATE_NOT_AFTER_SECONDS,
     COLD_READS,
     CONNECTIONS_ACCEPTED,
@@ -42,6 +46,7 @@ from penstock.observe.table import (
     TLS_HANDSHAKES_FAILED,
 )
 from penstock.partitions.replication_metrics import ReplicationMetrics
+from penstock.serving.audit_log import AuditLog
 from penstock.serving.broker import Broker
 
 
@@ -81,6 +86,7 @@ class NodeMetrics:
             per_partition=broker.config.penstock_metrics_per_partition,
         )
         registry.add_source(lambda: _storage(broker))
+        registry.add_source(lambda: _audit(broker.audit))
         registry.add_source(lambda: _connections(broker, servers))
 
     def watch_doors(
@@ -108,6 +114,13 @@ def _storage(broker: Broker) -> Iterator[Reading]:
     yield LOG_CORRUPT_READS.one(broker.reads.corrupt_reads)
     yield COLD_READS.one(broker.reads.cold_reads)
     yield FLUSH_ROUNDS.one(broker.flusher.rounds_total)
+
+
+def _audit(audit: AuditLog | None) -> Iterator[Reading]:
+    yield AUDIT_EVENTS_WRITTEN.one(0 if audit is None else audit.written)
+    yield AUDIT_EVENTS_DROPPED.one(0 if audit is None else audit.dropped)
+    yield AUDIT_EVENTS_WAITING.one(0 if audit is None else audit.waiting)
+    yield AUDIT_REQUESTS_REFUSED.one(0 if audit is None else audit.refused)
 
 
 def _doors(

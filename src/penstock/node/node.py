@@ -190,6 +190,8 @@ class Node:
             metrics.requests.answered,
             certificates,
         )
+        if broker.audit is not None:
+            listeners.on_certificate = broker.audit.by_certificate
         endpoints = listeners.bind()
         self.kafka_address = listeners.address
 
@@ -277,6 +279,8 @@ class Node:
         self._compaction = Compaction(broker, metrics.cleaner)
         self._housekeeping = Housekeeping(broker, self._compaction)
         self._housekeeping.start()
+        if broker.audit is not None:
+            broker.audit.start()
         self._lag_sampler = asyncio.create_task(sample_loop_lag(metrics.loop_lag))
         if self._certificates is not None:
             self._certificates.begin()
@@ -383,6 +387,8 @@ class Node:
         if self._compaction is not None:
             await self._compaction.stop()
         if self._broker is not None:
+            if self._broker.audit is not None:
+                await self._broker.audit.stop(self._grace_s)
             await self._broker.stop()
         if self._quorum is not None:
             await self._quorum.resign()

@@ -103,6 +103,22 @@ FAILED_FETCH_REQUESTS: Final = TRAFFIC["failed_fetch_requests"]
 TOPIC_BYTES_IN: Final = TOPIC_TRAFFIC["bytes_in"]
 TOPIC_BYTES_OUT: Final = TOPIC_TRAFFIC["bytes_out"]
 
+# -- the audit log -----------------------------------------------------------------------------
+
+AUDIT_EVENTS_WRITTEN: Final = _counter(
+    "penstock_audit_events_written_total", "Events written to the audit log."
+)
+AUDIT_EVENTS_DROPPED: Final = _counter(
+    "penstock_audit_events_dropped_total", "Events that are lost: they could not be written."
+)
+AUDIT_EVENTS_WAITING: Final = _gauge(
+    "penstock_audit_events_waiting", "Events that wait to be written to the audit log."
+)
+AUDIT_REQUESTS_REFUSED: Final = _counter(
+    "penstock_audit_requests_refused_total",
+    "Requests and logins refused because they could not be audited.",
+)
+
 # -- replication -------------------------------------------------------------------------------
 
 LEADER_PARTITIONS: Final = _gauge(

@@ -45,6 +45,7 @@ class Channel(Enum):
     REPLICA = "replica"  # the fetcher of partitions: long polls
     MARKERS = "markers"  # the ends of transactions, which wait for their records
     VERIFICATION = "verification"  # AddPartitionsToTxn; producers wait for it
+    AUDIT = "audit"  # events for the audit log, which wait for their replicas
 
 
 class Knock(Enum):

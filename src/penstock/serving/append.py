@@ -60,6 +60,8 @@ _REFUSED_BY_LOG: Final = frozenset(
 )
 ERROR_MESSAGE_CHARS_MAX: Final = 1_000
 UNPACKERS: Final = 2
+AUDIT_OF_NODE: Final = "__audit of node "
+"""How the transactional id of a node's own request for the audit log begins."""
 
 _NO_ANSWER: Final = PartitionAnswer(-1, ErrorCode.UNKNOWN_SERVER_ERROR)
 _NOT_UNPACKED: Final = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch could not be unpacked")
@@ -362,6 +364,8 @@ class AppendService:
         self._alarm = Alarm(log)
         self.failures = 0
         """Writes of staged batches that the disk has refused."""
+        self.take_from_node: Callable[[AppendRequest, Callable[[AppendResult], None]], None]
+        """Takes what another node sends for the audit log."""
 
     def append(self, request: AppendRequest, done: Callable[[AppendResult], None]) -> None:
         """Have `done` called with what becomes of the request."""
@@ -369,6 +373,9 @@ class AppendService:
         if request.acks not in _ACKS:
             append.refusal = _invalid_acks(request.acks)
         elif request.transactional_id is not None:
+            if request.transactional_id.startswith(AUDIT_OF_NODE):
+                self.take_from_node(request, done)
+                return
             if not self._rights.transactional_id(
                 request.principal, _WRITE, request.transactional_id
             ):

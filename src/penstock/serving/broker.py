@@ -9,8 +9,11 @@ import logging
 from collections.abc import Callable
 
 from penstock.auth.authorizer import Authorizer
+from penstock.auth.types import Operation
 from penstock.base.clock import Clock, Rng
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.ids import uuid_text
+from penstock.config.broker_audit import CONSUME, MANAGEMENT, PUBLISH
 from penstock.config.broker_cluster import RACK_AWARE_SELECTOR
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
@@ -42,6 +45,9 @@ from penstock.partitions.turns import Turns
 from penstock.peers.peers import Peers
 from penstock.serving.append import AppendService
 from penstock.serving.append_verification import AppendVerification
+from penstock.serving.audit_log import AuditLog
+from penstock.serving.audit_topic import AuditTopic
+from penstock.serving.audited import Append, Read, audited_append, audited_read
 from penstock.serving.cluster import ClusterService
 from penstock.serving.controller_rights import ControllerRights
 from penstock.serving.groups import GroupService
@@ -142,16 +148,23 @@ class Broker:
             settings,
             self.rights,
         )
+        self.audit = self._audit_log(rng)
         self.services = self._services(count_error)
         quorum.metadata.on_committed(self.apply)
 
     def _services(self, count_error: CountError) -> Services:
         """What the doors may call."""
         node_id, image, replicas = self.node_id, self.metadata, self.replicas
-        rights = self.rights
+        rights, audit = self.rights, self.audit
+        append: Append = self.appends.append
+        read: Read = self.reads.read
+        if audit is not None and audit.has(PUBLISH):
+            append = audited_append(append, audit, image)
+        if audit is not None and audit.has(CONSUME):
+            read = audited_read(read, audit, image)
         return Services(
-            append=self.appends.append,
-            read=self.reads.read,
+            append=append,
+            read=read,
             sessions=self.fetch_sessions,
             topics=self.topics,
             records=RecordService(replicas, rights),
@@ -167,7 +180,32 @@ class Broker:
             quorum=QuorumService(self.quorum, rights),
             count_error=count_error,
             now_ms=self.clock.now_ms,
+            audit=audit,
         )
+
+    def _audit_log(self, rng: Rng) -> AuditLog | None:
+        """None where nothing is audited; events of other nodes are taken all the same."""
+        config, rights = self.config, self.rights
+        topic = AuditTopic(
+            config,
+            self.metadata,
+            self.replicas,
+            self.brokers,
+            self.peers,
+            self.clock,
+            rights,
+            self._create_topic,
+        )
+        self.appends.take_from_node = topic.take
+        if not config.penstock_audit_enable:
+            return None
+        run = uuid_text(rng.uuid())
+        audit = AuditLog(config, self.node_id, run, topic.write, self.clock)
+        audit.is_node = lambda who: rights.cluster_shows(who, Operation.CLUSTER_ACTION)
+        rights.on_denied = audit.denied
+        rights.before_change = lambda who: audit.require(MANAGEMENT, who)
+        self.topics.audit = audit
+        return audit
 
     def start_replication(self) -> None:
         """The metadata has caught up and this broker is registered: open the replicas and start

@@ -18,6 +18,8 @@ from penstock.metadata.features import GROUP_VERSION, KRAFT_VERSION, SUPPORTED_F
 from penstock.metadata.image import MetadataImage
 from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.rights import Rights
+from penstock.wire.messages.describe_quorum import DescribeQuorumRequest
+from penstock.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.wire.schema import Message
 
 TIMEOUT_MS = 30_000
@@ -151,6 +153,8 @@ class ClusterService:
         It is tried until the request's own time-out is over, then the error is NOT_CONTROLLER.
         Without `forward` only this node is asked.
         """
+        if forward and not _only_asks(request):
+            self._rights.require_change(principal)
         timeout_s = getattr(request, "timeout_ms", TIMEOUT_MS) / 1000
         return await self._controller.ask(
             request,
@@ -166,3 +170,7 @@ class ClusterService:
         `ApiError` NOT_CONTROLLER if the active controller is elsewhere.
         """
         return await self._controller.ask(request, principal=principal, link=link, forward=False)
+
+
+def _only_asks(request: Message) -> bool:
+    return isinstance(request, DescribeQuorumRequest | ListPartitionReassignmentsRequest)

@@ -99,6 +99,11 @@ class GroupService(ShardService):
         def ask(asked: Message) -> Message | Awaitable[Message]:
             return self._coordinator.submit(key, asked, version, client_id, client_host)
 
+        if isinstance(request, DeleteGroupsRequest | OffsetDeleteRequest):
+            try:
+                self._rights.require_change(principal)
+            except ApiError as e:
+                return refuse(request, version, e.code)
         if not self._rights.active:
             return ask(request)
         if not self._rights.group(principal, _NEEDS[type(request)], key):

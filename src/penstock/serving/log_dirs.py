@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from penstock.auth.principal import Principal
 from penstock.auth.types import Operation
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.log.manager import LogManager
 from penstock.metadata.assignments import cordoned
@@ -72,6 +72,10 @@ class LogDirService:
         """Whether a replica can be moved to the folder: only if it lies there already."""
         if not self._rights.cluster(principal, Operation.ALTER):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        try:
+            self._rights.require_change(principal)
+        except ApiError as e:
+            return e.code
         if path != self._logs.data_dir:
             return ErrorCode.LOG_DIR_NOT_FOUND
         topic = self._image.topics.get(name)

@@ -10,7 +10,7 @@ import asyncio
 from penstock.auth.principal import Principal
 from penstock.auth.types import Operation
 from penstock.base.errors import ApiError, ErrorCode, StorageError
-from penstock.metadata.names import check_topic_name
+from penstock.metadata.names import AUDIT_TOPIC, check_topic_name
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.serving.rights import Rights
@@ -32,6 +32,9 @@ class RecordService:
         REQUEST_TIMED_OUT at `deadline`, a time of the event loop.
         """
         self._rights.require_topic(principal, Operation.DELETE, topic)
+        self._rights.require_change(principal)
+        if topic == AUDIT_TOPIC:
+            raise ApiError(ErrorCode.POLICY_VIOLATION)  # its retention alone ends its records
         try:
             partition = self._replicas.leader_of(topic, index)
             offset = _move_log_start(partition, offset)

@@ -12,8 +12,8 @@ Owned by the event loop's thread.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 from penstock.auth.authorizer import SUPPORTED_OPERATIONS, Authorizer
 from penstock.auth.principal import Principal
@@ -28,6 +28,7 @@ NOT_ASKED_FOR: Final = -(1 << 31)
 DENIED: Final = "no ACL allows it, or one denies it"
 """What is said beside the code; never a name."""
 TOPIC_DENIED: Final = ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIED)
+OnDenied: TypeAlias = Callable[[Principal, Operation, ResourceType, str], None]
 _TOPIC: Final = ResourceType.TOPIC  # a member by its name takes longer than the look-up
 _DENIED: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -50,6 +51,10 @@ class Rights:
         self._authorizer = authorizer
         self.active: Final = authorizer is not None
         """Whether there is anything to ask."""
+        self.on_denied: OnDenied | None = None
+        """Told of what is refused, not of what is left out."""
+        self.before_change: Callable[[Principal], None] | None = None
+        """`ApiError` while nothing may be changed; asked before any change."""
 
     # -- following the metadata ----------------------------------------------------------------
 
@@ -81,9 +86,13 @@ class Rights:
     def allows(
         self, principal: Principal, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        return self._authorizer is None or self._authorizer.allows(
+        if self._authorizer is None or self._authorizer.allows(
             principal, operation, resource_type, name
-        )
+        ):
+            return True
+        if self.on_denied is not None:
+            self.on_denied(principal, operation, resource_type, name)
+        return False
 
     def topic(self, principal: Principal, operation: Operation, topic: TopicKey) -> bool:
         """By its name or its id; an id that nobody knows may be asked for."""
@@ -94,7 +103,11 @@ class Rights:
             if found is None:
                 return True
             topic = found.name
-        return self._authorizer.allows(principal, operation, _TOPIC, topic)
+        if self._authorizer.allows(principal, operation, _TOPIC, topic):
+            return True
+        if self.on_denied is not None:
+            self.on_denied(principal, operation, _TOPIC, topic)
+        return False
 
     def group(self, principal: Principal, operation: Operation, group_id: str) -> bool:
         return self.allows(principal, operation, ResourceType.GROUP, group_id)
@@ -132,6 +145,11 @@ class Rights:
         if self._authorizer is None:
             return operation_bits(resource_type)
         return self._authorizer.authorized_operations(principal, resource_type, name)
+
+    def require_change(self, principal: Principal) -> None:
+        """`ApiError` if they may change nothing at the moment."""
+        if self.before_change is not None:
+            self.before_change(principal)
 
     # -- or be refused -------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from penstock.serving.append import AppendRequest, AppendResult
+from penstock.serving.audit_log import AuditLog
 from penstock.serving.cluster import ClusterService
 from penstock.serving.groups import GroupService
 from penstock.serving.log_dirs import LogDirService
@@ -65,3 +66,5 @@ class Services:
     count_error: CountError
     now_ms: Callable[[], int]
     """Milliseconds since 1970, by the node's clock."""
+    audit: AuditLog | None = None
+    """To be told of logins, and of requests that change the cluster."""

@@ -20,6 +20,8 @@ from penstock.metadata.image import MetadataImage, Topic
 from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.metadata.topic_control import DEFAULT, PARTITIONS_PER_REQUEST_MAX
 from penstock.partitions.replica_manager import ReplicaManager
+from penstock.serving.audit_log import AuditLog
+from penstock.serving.audited_requests import told
 from penstock.serving.rights import Rights
 from penstock.serving.topic_pieces import TopicPieces
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -45,6 +47,7 @@ class TopicService:
         self._rights = rights
         self.pieces = TopicPieces()
         """What doors have made of topics and may use again, until the topics change."""
+        self.audit: AuditLog | None = None
 
     # -- finding -------------------------------------------------------------------------------
 
@@ -151,12 +154,15 @@ class TopicService:
             CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
             for name in names
         ]
+        request = CreateTopicsRequest(topics=topics)
         try:
-            response = await self._controller.ask(
-                CreateTopicsRequest(topics=topics), principal=principal
-            )
+            self._rights.require_change(principal)
+            response = await self._controller.ask(request, principal=principal)
         except ApiError as e:
             return refused | dict.fromkeys(names, int(e.code))
+        if self.audit is not None:
+            kind, status, created, detail = told(request, response)
+            self.audit.managed(principal, "CreateTopics", kind, status, created, detail=detail)
         refused |= {t.name: t.error_code for t in response.topics}
         return {name: code for name, code in refused.items() if code != ErrorCode.NONE}
 

@@ -45,6 +45,7 @@ class Script:
 
     def __init__(self, *outcomes: Outcome | Work) -> None:
         self.outcomes = list(outcomes)
+        self.claimed = ""
 
     def step(self, message: bytes, now_ms: int) -> Outcome | Work:
         return self.outcomes.pop(0)

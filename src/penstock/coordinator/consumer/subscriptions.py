@@ -22,7 +22,9 @@ from penstock.coordinator.consumer.regex import Patterns, TopicPattern, pattern_
 from penstock.coordinator.consumer.roster import ResolvedRegex, Roster
 from penstock.coordinator.topics import TopicsView
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__audit", "__share_group_state"}
+)
 """Topics that no regular expression matches; a member must subscribe to them by name."""
 
 
