@@ -21,6 +21,7 @@ from penstock.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from penstock.wire.messages.alter_configs import AlterConfigsRequest
 from penstock.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from penstock.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from penstock.wire.messages.alter_role import AlterRoleRequest, RoleAction
 from penstock.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from penstock.wire.messages.create_acls import CreateAclsRequest
 from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
@@ -254,12 +255,20 @@ def _name_of(kinds: Any, number: int) -> str:
         return str(number)
 
 
+def _role(request: AlterRoleRequest, _: Any) -> Iterator[Resource]:
+    known = request.action in RoleAction
+    action = RoleAction(request.action).name.lower() if known else str(request.action)
+    members = [cut(member) for member in request.members]
+    yield Resource("role", request.name, {"action": action, "members": members})
+
+
 _ROWS: Final[Mapping[type[Message], tuple[Kind, Resources]]] = {
     AddRaftVoterRequest: (UPDATE, _voter),
     AlterClientQuotasRequest: (UPDATE, _quotas),
     AlterConfigsRequest: (UPDATE, _altered),
     AlterPartitionReassignmentsRequest: (UPDATE, _moved),
     AlterReplicaLogDirsRequest: (UPDATE, _moved_folders),
+    AlterRoleRequest: (UPDATE, _role),
     AlterUserScramCredentialsRequest: (UPDATE, _users),
     CreateAclsRequest: (CREATE, _new_acls),
     CreateDelegationTokenRequest: (CREATE, _token),
