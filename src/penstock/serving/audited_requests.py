@@ -46,6 +46,7 @@ _TOPIC: Final = "topic"
 _GROUP: Final = "group"
 _SHOWN_VALUES: Final = (ConfigResource.TOPIC, ConfigResource.GROUP)
 _OPERATIONS: Final = ("set", "delete", "append", "subtract")  # of IncrementalAlterConfigs
+_ROLE_ACTIONS: Final = {int(action): action.name.lower() for action in RoleAction}
 _NAMES: Final = ("name", "topic_name", "topic", "resource_name", "user", "group_id", "feature")
 """Fields by which responses name what an error code is about."""
 
@@ -256,8 +257,7 @@ def _name_of(kinds: Any, number: int) -> str:
 
 
 def _role(request: AlterRoleRequest, _: Any) -> Iterator[Resource]:
-    known = request.action in RoleAction
-    action = RoleAction(request.action).name.lower() if known else str(request.action)
+    action = _ROLE_ACTIONS.get(request.action, str(request.action))
     members = [cut(member) for member in request.members]
     yield Resource("role", request.name, {"action": action, "members": members})
 
