@@ -128,6 +128,7 @@ def test_kafka_python(node: SecuredNode, listener: str, mechanism: str) -> None:
     producer.flush(CALL_SECONDS_MAX)
     producer.close()
     consumer = kafka.KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **own)
+    eventually(lambda: consumer.partitions_for_topic(topic))  # it may join before it knows them
     seen: list[bytes] = []
 
     def all_seen() -> bool:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.base.clock import Rng
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.steps import Steps, at_once
-from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
 from penstock.controlling.active_controller import ActiveController
 from penstock.controlling.committed_metadata import Decided
@@ -47,7 +46,7 @@ class ControllerSeat:
         self._driver = driver
         self.settings = settings
         self._rng = rng
-        self.tokens = _token_rules(settings.config)
+        self.tokens = TokenRules.of(settings.config)
         """What the settings say about delegation tokens; without a key there are none."""
         self._led: BecameLeader | None = None
         self._deciding = asyncio.Lock()
@@ -174,15 +173,6 @@ class ControllerSeat:
         finally:
             at_once(applying)  # whoever waits may be cancelled, but the records are in the log
         return committed
-
-
-def _token_rules(config: BrokerConfig) -> TokenRules:
-    return TokenRules(
-        config.token_secret_key,
-        config.delegation_token_max_lifetime_ms,
-        config.delegation_token_expiry_time_ms,
-        config.delegation_token_expiry_check_interval_ms,
-    )
 
 
 def _prepared(

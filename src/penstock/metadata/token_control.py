@@ -22,6 +22,7 @@ from penstock.base.clock import Rng
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import uuid_text
 from penstock.base.steps import Steps
+from penstock.config.broker_config import BrokerConfig
 from penstock.metadata.records import MetadataRecord
 from penstock.metadata.security_image import DelegationToken, SecurityImage, token_record
 from penstock.metadata.security_records import DelegationTokenRecord, RemoveDelegationTokenRecord
@@ -55,6 +56,15 @@ class TokenRules:
     max_lifetime_ms: int = 604_800_000
     expiry_time_ms: int = 86_400_000
     expiry_check_interval_ms: int = 3_600_000
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> TokenRules:
+        return cls(
+            config.token_secret_key,
+            config.delegation_token_max_lifetime_ms,
+            config.delegation_token_expiry_time_ms,
+            config.delegation_token_expiry_check_interval_ms,
+        )
 
 
 class TokenControl:

@@ -176,7 +176,7 @@ class Broker:
             ),
             settings=SettingService(node_id, image, self.settings, replicas, rights),
             cluster=self.cluster,
-            security=SecurityService(image, rights, self.settings, self.quorum.seat.tokens),
+            security=SecurityService(image, rights, self.settings),
             quorum=QuorumService(self.quorum, rights),
             count_error=count_error,
             now_ms=self.clock.now_ms,

@@ -31,13 +31,11 @@ from penstock.wire.messages.describe_user_scram_credentials import (
 
 
 class SecurityService:
-    def __init__(
-        self, image: MetadataImage, rights: Rights, settings: BrokerSettings, tokens: TokenRules
-    ) -> None:
+    def __init__(self, image: MetadataImage, rights: Rights, settings: BrokerSettings) -> None:
         self._image = image
         self._rights = rights
         self._settings = settings
-        self._tokens = tokens
+        self._tokens = TokenRules.of(settings.config)
 
     async def scram_credentials(
         self, principal: Principal, request: DescribeUserScramCredentialsRequest

@@ -95,7 +95,19 @@ def test_what_is_generated_needs_nothing_heavy(what: str) -> None:
 
 @pytest.mark.parametrize(
     "argv",
-    [[], ["topic"], ["group"], ["txn"], ["cluster"], ["pipeline"], ["generate"], ["bench"]],
+    [
+        [],
+        ["topic"],
+        ["group"],
+        ["txn"],
+        ["cluster"],
+        ["pipeline"],
+        ["generate"],
+        ["bench"],
+        ["user"],
+        ["role"],
+        ["token"],
+    ],
 )
 def test_help_lists_every_command_and_imports_nothing_heavy(argv: list[str]) -> None:
     group: Any = RootGroup(name="penstock")
@@ -147,7 +159,7 @@ def test_help_of_a_verb_imports_that_verb_alone() -> None:
 
 
 def test_completion_of_commands_and_options() -> None:
-    assert completed_by_bash("penstock t") == ["topic", "txn"]
+    assert completed_by_bash("penstock t") == ["topic", "txn", "token"]
     assert completed_by_bash("penstock topic de") == ["describe", "delete"]
     assert completed_by_bash("penstock pipeline st") == ["status", "stop"]
     assert "archive" in completed_by_bash("penstock pipeline a")

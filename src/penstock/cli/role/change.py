@@ -53,7 +53,10 @@ def delete(
 def add_member(
     name: RoleName, members: Members, access: Access, output_format: OutputFormat = Format.TEXT
 ) -> None:
-    """Make principals members of a role; who is one already stays."""
+    """Make principals members of a role.
+
+    Who is one already stays one.
+    """
     doing = f"add members to the role {name}"
     alter(Brokers(access), RoleAction.ADD_MEMBERS, name, members, doing)
     _done("added", name, members, output_format)
@@ -62,7 +65,10 @@ def add_member(
 def remove_member(
     name: RoleName, members: Members, access: Access, output_format: OutputFormat = Format.TEXT
 ) -> None:
-    """Let principals be members of a role no more; who is none stays so."""
+    """Let principals be members of a role no more.
+
+    Who is none stays so.
+    """
     doing = f"remove members of the role {name}"
     alter(Brokers(access), RoleAction.REMOVE_MEMBERS, name, members, doing)
     _done("removed", name, members, output_format)

@@ -22,7 +22,8 @@ class UserGroup(LazyGroup):
         ),
         "passwd": Verb(
             "penstock.cli.user.passwd:passwd",
-            "Give a user another password.",
+            "Give a user another password: for the mechanisms that the user has, or for those "
+            "named.",
         ),
         "delete": Verb(
             "penstock.cli.user.delete:delete",
