@@ -83,6 +83,13 @@ class Connection:
         """The address family by which the broker was reached."""
         return int(self._socket.family)
 
+    @property
+    def certificate(self) -> bytes | None:
+        """The broker's certificate (DER); None on a connection without TLS."""
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return None
+        return self._socket.getpeercert(binary_form=True)
+
     def wait_at_most(self, timeout_s: float) -> None:
         """How long each wait may take from now on."""
         self._socket.settimeout(timeout_s)

@@ -71,6 +71,11 @@ def filling(per_minute: int) -> dict[str, str]:
     }
 
 
+def certificate(days: float) -> dict[str, str]:
+    """One that ends so long after the tests' beginning of time."""
+    return constant("penstock_certificate_not_after_seconds", days * 24 * 3600, LISTENER_AT)
+
+
 def produce(failed: int) -> dict[str, str]:
     return {
         f"penstock_produce_requests_total{AT}": "0+100x600",
@@ -82,6 +87,8 @@ REFUSED = {"listener": "PLAINTEXT", "reason": "max.connections"}
 REFUSED_AT = AT[:-1] + ',listener="PLAINTEXT",reason="max.connections"}'
 PRODUCE_AT = AT[:-1] + ',api="Produce"}'
 FETCH_AT = AT[:-1] + ',api="Fetch"}'
+LISTENER = {"listener": "SASL_SSL"}
+LISTENER_AT = AT[:-1] + ',listener="SASL_SSL"}'
 OTHER_NODE = f'{{job="{JOB}",instance="b:1"}}'
 
 CASES = (
@@ -200,6 +207,13 @@ CASES = (
         constant("process_open_fds", 900) | constant("process_max_fds", 1000),
         constant("process_open_fds", 100) | constant("process_max_fds", 1000),
         value="90%",
+    ),
+    Case("PenstockCertificateEnds", certificate(1), certificate(3), labels=NODE | LISTENER),
+    Case("PenstockCertificateEndsSoon", certificate(13), certificate(15), labels=NODE | LISTENER),
+    Case(
+        "PenstockAuditEventsLost",
+        {f"penstock_audit_events_dropped_total{AT}": "0x25 7 7 7 7 7 7 7"},
+        {f"penstock_audit_events_dropped_total{AT}": "0x5 7x40"},
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,15 @@ def test_commands_by_every_way_in(tmp_path: Path) -> None:
         assert "expects another security.protocol than PLAINTEXT" in bare.sentence
         for secret in (PASSWORD, PLAIN_PASSWORD):
             assert secret not in node.log_path.read_text()
+
+
+def test_doctor_finds_a_certificate_that_ends(tmp_path: Path) -> None:
+    node = SecuredNode(tmp_path / "node")
+    soon = node.certificates.signed("soon", lasts=timedelta(days=1, hours=12))
+    node.settings["listener.name.ssl.ssl.keystore.location"] = str(soon)
+    with node:
+        for listener, mechanism, code in (("SASL_SSL", "PLAIN", 0), ("SSL", "", 3)):
+            run = in_the_environment(node.way(listener, mechanism), tmp_path)
+            report = run("doctor", "--format", "json").json(code=code)
+            named = [f for f in report["findings"] if "certificate" in f["problem"]]
+            assert [f["severity"] for f in named] == (["critical"] if code else [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from penstock.base.ids import ZERO_UUID
@@ -15,6 +17,7 @@ from penstock.cli.cluster.state import (
     Quorum,
     Replica,
 )
+from penstock.cli.doctor.certificates import Shown
 from penstock.cli.doctor.findings import Finding, Severity, examine
 from penstock.cli.doctor.local import Limits, local_limits
 
@@ -66,6 +69,18 @@ def test_the_worst_comes_first() -> None:
         assert finding.problem.startswith(begin)
         assert finding.advice
     assert [f.severity for f in found] == [Severity.CRITICAL] * 4 + [Severity.WARNING] * 2
+
+
+@pytest.mark.parametrize(
+    ("days", "severity"),
+    [(15, None), (13, Severity.WARNING), (1, Severity.CRITICAL), (-1, Severity.CRITICAL)],
+)
+def test_a_certificate_that_ends(days: int, severity: Severity | None) -> None:
+    state = cluster()
+    shown = {2: Shown("CN=h2", datetime.now(UTC) + timedelta(days=days))}
+    found = examine(state, judge(state, {"t": 2}), {}, "h1", shown)
+    assert [f.severity for f in found] == ([severity] if severity else [])
+    assert all("node 2 (CN=h2)" in f.problem for f in found)
 
 
 @pytest.mark.parametrize(

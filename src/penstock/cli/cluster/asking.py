@@ -102,6 +102,13 @@ class Brokers:
                 return served
             return connection.call(_GREETING, ApiVersionsResponse, ALL_FEATURES_VERSION)
 
+    def certificate_at(self, address: Address) -> bytes | None:
+        """The certificate (DER) that this very broker shows; None without TLS, an `OSError` when
+        there is no answer.
+        """
+        with Connection(address, self._client) as connection:
+            return connection.certificate
+
     def _greet(self, address: Address) -> tuple[Connection, ApiVersionsResponse]:
         """A connection to a broker that has shown that it is alive."""
         connection = Connection(address, self._client)

@@ -14,6 +14,7 @@ from penstock.cli.cluster.configs import read_min_isr
 from penstock.cli.cluster.health import judge, under_replicated
 from penstock.cli.cluster.state import ClusterState, gather
 from penstock.cli.cluster.status import EXIT_DEGRADED
+from penstock.cli.doctor.certificates import shown_certificates
 from penstock.cli.doctor.findings import Finding, Severity, examine
 from penstock.cli.doctor.local import Limits, local_limits
 from penstock.cli.options import Format, OutputFormat
@@ -31,7 +32,10 @@ def doctor(access: Access, output_format: OutputFormat = Format.TEXT) -> int:
     short = sorted({p.topic for p in under_replicated(state)})
     limits = local_limits(state)
     asked = brokers.cluster.reached.address[0]
-    findings = examine(state, judge(state, read_min_isr(brokers, short)), limits, asked)
+    answering = [node for node in state.nodes.values() if node.id in state.releases]
+    shown = shown_certificates(brokers, answering)
+    health = judge(state, read_min_isr(brokers, short))
+    findings = examine(state, health, limits, asked, shown)
     if output_format is Format.JSON:
         print_json(
             {

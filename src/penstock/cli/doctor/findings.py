@@ -7,16 +7,24 @@ used, or soon cannot; `warning`: safety is lost, or will be; `hint`: nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from penstock.cli.cluster.health import Health
 from penstock.cli.cluster.state import ClusterState, Node, Partition
+from penstock.cli.doctor.certificates import Shown
 from penstock.cli.doctor.local import Limits
 from penstock.cli.output import bytes_text, plural
-from penstock.cli.thresholds import DISK_FREE_PART_CRITICAL, DISK_FREE_PART_MIN, FILES_PART_MAX
+from penstock.cli.thresholds import (
+    CERTIFICATE_DAYS_CRITICAL,
+    CERTIFICATE_DAYS_MIN,
+    DISK_FREE_PART_CRITICAL,
+    DISK_FREE_PART_MIN,
+    FILES_PART_MAX,
+)
 from penstock.cli.values import duration_text
 from penstock.kafka.client import place
 
@@ -47,13 +55,20 @@ class Case(NamedTuple):
     limits: dict[int, Limits]
     asked: str
     """The host that was asked first."""
+    shown: Mapping[int, Shown]
+    """The certificates of the nodes that speak TLS."""
+    now: datetime
 
 
 def examine(
-    state: ClusterState, health: Health, limits: dict[int, Limits], asked: str
+    state: ClusterState,
+    health: Health,
+    limits: dict[int, Limits],
+    asked: str,
+    shown: Mapping[int, Shown] | None = None,
 ) -> list[Finding]:
     """Every finding; those of equal severity in the order of the checks."""
-    case = Case(state, health, limits, asked)
+    case = Case(state, health, limits, asked, shown or {}, datetime.now(UTC))
     found = [finding for check in CHECKS for finding in check(case)]
     return sorted(found, key=lambda finding: list(Severity).index(finding.severity))
 
@@ -204,6 +219,21 @@ def _files(case: Case) -> Iterator[Finding]:
             yield Finding(Severity.WARNING, problem, advice)
 
 
+def _certificates(case: Case) -> Iterator[Finding]:
+    for node, shown in case.shown.items():
+        left = shown.ends - case.now
+        if left >= timedelta(days=CERTIFICATE_DAYS_MIN):
+            continue
+        soon = left < timedelta(days=CERTIFICATE_DAYS_CRITICAL)
+        yield Finding(
+            Severity.CRITICAL if soon else Severity.WARNING,
+            f"the certificate of node {node} ({shown.subject}) ends at"
+            f" {shown.ends.isoformat(timespec='seconds')}",
+            "write a new one over the file that ssl.keystore.location names; the node takes it"
+            " without a restart",
+        )
+
+
 def _releases(case: Case) -> Iterator[Finding]:
     if len(set(case.state.releases.values())) > 1:
         by: dict[int, list[int]] = {}
@@ -254,6 +284,7 @@ CHECKS: Final[Sequence[Callable[[Case], Iterator[Finding]]]] = (
     _loopback,
     _disks,
     _files,
+    _certificates,
     _fenced,
     _under_replicated,
     _problems,

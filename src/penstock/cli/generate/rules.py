@@ -12,7 +12,13 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from penstock.cli.generate.expressions import Nodes
-from penstock.cli.thresholds import DISK_FREE_PART_CRITICAL, DISK_FREE_PART_MIN, FILES_PART_MAX
+from penstock.cli.thresholds import (
+    CERTIFICATE_DAYS_CRITICAL,
+    CERTIFICATE_DAYS_MIN,
+    DISK_FREE_PART_CRITICAL,
+    DISK_FREE_PART_MIN,
+    FILES_PART_MAX,
+)
 from penstock.observe import table
 
 PRODUCE_SECONDS_MAX: Final = 1.0
@@ -49,7 +55,13 @@ class Alert(NamedTuple):
 def rules(job: str) -> list[Alert]:
     """All alerts, for the nodes of the jobs that match `job`."""
     nodes = Nodes(f"job=~{json.dumps(job)}")
-    return [*_cluster(nodes), *_replicas(nodes), *_storage(nodes), *_service(nodes)]
+    return [
+        *_cluster(nodes),
+        *_replicas(nodes),
+        *_storage(nodes),
+        *_service(nodes),
+        *_security(nodes),
+    ]
 
 
 def _cluster(nodes: Nodes) -> Iterator[Alert]:
@@ -273,4 +285,31 @@ def _service(nodes: Nodes) -> Iterator[Alert]:
         f"{_HERE} uses {{{{ $value | humanizePercentage }}}} of its file descriptors",
         "Without any left it refuses connections. Raise the limit of open files of its process"
         " (LimitNOFILE, ulimit -n) and restart it.",
+    )
+
+
+def _security(nodes: Nodes) -> Iterator[Alert]:
+    left = f"{nodes.all(table.CERTIFICATE_NOT_AFTER_SECONDS)} - time()"
+    for name, severity, days in (
+        ("PenstockCertificateEnds", Severity.CRITICAL, CERTIFICATE_DAYS_CRITICAL),
+        ("PenstockCertificateEndsSoon", Severity.WARNING, CERTIFICATE_DAYS_MIN),
+    ):
+        yield Alert(
+            name,
+            severity,
+            f"{left} < {days} * 24 * 3600",
+            "5m",
+            f"The certificate of listener {{{{ $labels.listener }}}} of {_HERE} ends in less than"
+            f" {days} days",
+            "After that no client gets in. Write a new one over the file that ssl.keystore.location"
+            " names; the node takes it without a restart.",
+        )
+    yield Alert(
+        "PenstockAuditEventsLost",
+        Severity.CRITICAL,
+        f"{nodes.increase(table.AUDIT_EVENTS_DROPPED, '10m', 'job', 'instance')} > 0",
+        "0m",
+        f"{_HERE} has lost events of the audit log",
+        "They could not be written to __audit in time. See whether its partitions have leaders and"
+        " enough replicas in sync; penstock.audit.overflow=refuse lets nothing go unseen.",
     )
