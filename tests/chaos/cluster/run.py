@@ -57,6 +57,10 @@ class Options(NamedTuple):
     live: bool = False
 
 
+SILENT_MAX = 5
+"""Faults in a row before which no node answers, for half a minute each, though all has healed."""
+
+
 class Outcome(NamedTuple):
     """What became of it."""
 
@@ -142,13 +146,15 @@ def _under_faults(
         transactions.start()
         eventually(lambda: recorder.count(Acked) > WARM_UP_ACKS)
         until = recorder.now() + options.seconds
+        silent = 0
         for name in nemesis.order(names):
             if recorder.now() >= until:
                 break
-            nemesis.strike(name)
+            silent = 0 if nemesis.strike(name) else silent + 1
             died += _died(cluster)
             if died:
                 break
+            assert silent < SILENT_MAX, f"no node answered before {silent} faults, though all heals"
         workload.stop_writing()
         _read_to_the_end(cluster, workload, recorder)
         workload.stop_reading()
