@@ -57,13 +57,15 @@ class Windows:
 class Bucket(ABC):
     """What all buckets have: the bound that they are held to, and when that was broken last."""
 
-    __slots__ = ("bound", "throttled_until_ms", "windows")
+    __slots__ = ("bound", "shown", "throttled_until_ms", "windows")
 
     def __init__(self, windows: Windows, bound: float) -> None:
         self.windows = windows
         self.bound = bound
         """Amount per second."""
         self.throttled_until_ms = 0
+        self.shown = ("", "")
+        """The user and the client id (or address) under which metrics count it."""
 
     @abstractmethod
     def is_idle(self, now_ms: int) -> bool:

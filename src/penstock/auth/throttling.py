@@ -9,33 +9,18 @@ Nobody waits for work of the cluster: what followers and brokers ask of each oth
 A request that is forwarded is throttled by the broker that the client is connected to, for the
 longer of its own time and the controller's.
 
-Limits: those of `client_quotas`; `THROTTLED_LISTED_MAX` names in metrics, however many wait.
+Limits: those of `client_quotas`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import nlargest
-from typing import Final, NamedTuple
+from typing import Final
 
-from penstock.auth.client_quotas import ClientQuotas, Default, Part, Table, address
+from penstock.auth.client_quotas import ClientQuotas, Table, address
 from penstock.auth.quota_windows import SampledRate
 
-THROTTLED_LISTED_MAX: Final = 100
-"""Per kind of quota: those who have to wait longest."""
 BYTES_MAX: Final = 2**31 - 1
 """What the field of a request holds: no limit."""
-
-
-class Throttled(NamedTuple):
-    """Somebody who has to wait."""
-
-    quota: str
-    user: str
-    """Empty if the quota is not by user; `<default>` for all who share it beyond `BUCKETS_MAX`."""
-    client_id: str
-    """Likewise; the address, for quotas of connections."""
-    ms: int
 
 
 class Throttling:
@@ -123,17 +108,6 @@ class Throttling:
         bucket, ms = _recorded(request, user, client_id, spent_ns, now_ms)
         return bucket, min(ms, request.windows.sample_ms)
 
-    # -- metrics -------------------------------------------------------------------------------
-
-    def throttled(self, now_ms: int) -> Iterator[Throttled]:
-        """Who has to wait at this moment."""
-        for quota, table in self.quotas.tables():
-            waiting = nlargest(
-                THROTTLED_LISTED_MAX, table.throttled(now_ms), key=lambda entry: entry[1]
-            )
-            for (user, client_id), ms in waiting:
-                yield Throttled(quota, _label(user), _label(client_id), ms)
-
 
 class Mutations:
     """The quota of controller mutations (KIP-599), as one request meets it: one topic or more.
@@ -188,7 +162,3 @@ def _recorded(
         return None, 0
     bucket.record(amount, now_ms)
     return bucket, bucket.throttle_ms(now_ms)
-
-
-def _label(part: Part) -> str:
-    return part.value if isinstance(part, Default) else part or ""

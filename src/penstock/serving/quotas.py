@@ -13,12 +13,13 @@ Limits: those of `auth.client_quotas`. Owned by the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from penstock.auth.client_quotas import ClientQuotas
+from penstock.auth.client_quotas import ClientQuotas, Throttles
 from penstock.auth.principal import Principal
 from penstock.auth.quota_windows import Windows
-from penstock.auth.throttling import Throttled, Throttling
+from penstock.auth.throttling import Throttling
 from penstock.auth.types import Operation
 from penstock.auth.usage import LoopTime, TimedMutations, Usage
 from penstock.base.clock import Clock
@@ -32,6 +33,16 @@ from penstock.wire.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
+
+
+class KindCounts(NamedTuple):
+    """What was counted for one kind of quota."""
+
+    quota: str
+    throttles: Mapping[tuple[str, str], Throttles]
+    waiting: int
+    """Buckets that keep somebody waiting."""
+    buckets: int
 
 
 class QuotaService:
@@ -97,13 +108,8 @@ class QuotaService:
         self._rights.require_cluster(principal, Operation.DESCRIBE_CONFIGS)
         return await in_turns(describe_quotas(self._image.security, request))
 
-    def throttled(self) -> Iterator[Throttled]:
-        """Who has to wait at this moment."""
-        return self._throttling.throttled(self._time.now_ms())
-
-    def totals(self) -> Iterator[tuple[str, int, float, int]]:
-        """Of each kind of quota: its key, how often somebody had to wait, for how many seconds
-        together, and how many buckets there are.
-        """
+    def counted(self) -> Iterator[KindCounts]:
+        """What metrics show."""
+        now_ms = self._time.now_ms()
         for key, table in self._quotas.tables():
-            yield key, table.throttled_total, table.throttled_ms_total / 1000, len(table)
+            yield KindCounts(key, table.throttles, table.waiting(now_ms), len(table))
