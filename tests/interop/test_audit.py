@@ -28,6 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from support.cluster import Cluster
 from support.helpers import QUIET
+from support.quotas import set_quotas
 from support.secured import PASSWORD, PLAIN_PASSWORD, PLAIN_USER, USER
 from support.secured_node import SecuredNode
 from support.waiting import CALL_SECONDS_MAX, eventually
@@ -111,6 +112,13 @@ def plain_admin(bootstrap: str, **settings: Any) -> AdminClient:
 
 def make(admin: AdminClient, name: str) -> None:
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(CALL_SECONDS_MAX)
+
+
+def test_quotas_that_are_set_are_told(node: SecuredNode, audit: Audit) -> None:
+    set_quotas(node, {"user": "ann", "client-id": None}, request_percentage=50.0)
+    event = audit.activity("AlterClientQuotas", "user=ann,client-id=<default>")
+    assert event["resources"][0]["data"]["changes"] == ["request_percentage=50.0"]
+    assert event["activity_name"] == "Update"
 
 
 def test_topics_are_made_changed_and_deleted(node: SecuredNode, audit: Audit) -> None:

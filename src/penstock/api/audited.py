@@ -32,7 +32,6 @@ _ONLY_ASK: Final = frozenset(
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
     }
 )
 

@@ -1,13 +1,15 @@
 """What the handlers of the controller's APIs share: the way to the active controller.
 
 A request is tried until its own time-out is over. Then the answer is NOT_CONTROLLER, which clients
-retry. One that came in an envelope is decided here or not at all.
+retry. One that came in an envelope is decided here or not at all. Where the controller has the
+client wait for its quota, the node that it is connected to mutes it.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypeVar, cast
 
+from penstock.api.metering import mute
 from penstock.api.registry import Request
 from penstock.serving.services import Services
 from penstock.wire.schema import Message
@@ -22,7 +24,11 @@ async def ask(services: Services, request: Request[Any], _: type[R]) -> R:
         request.body,
         request.version,
         forward=not request.forwarded,
+        client_id=request.client_id,
     )
+    wait_ms = getattr(response, "throttle_time_ms", 0)
+    if wait_ms and not request.forwarded:
+        mute(request.connection, wait_ms)
     return cast("R", response)
 
 

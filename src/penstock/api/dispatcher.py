@@ -1,9 +1,10 @@
 """From a frame to its handler, and from the response to the answering frame.
 
-Every request passes here and nowhere else: this is where it gets its principal, and where its quota
-belongs; its rights are asked for by the services. Unknown APIs and versions close the connection,
-as in Kafka; only ApiVersions answers an unknown version of itself, so that a newer client can step
-down. A handler that fails unexpectedly costs its connection and a line in the log, never the node.
+Every request passes here and nowhere else: this is where it gets its principal, and its usage where
+there are quotas; its rights are asked for by the services. Unknown APIs and versions close the
+connection, as in Kafka; only ApiVersions answers an unknown version of itself, so that a newer
+client can step down. A handler that fails unexpectedly costs its connection and a line in the log,
+never the node.
 
 A request or an answer with very many elements is decoded, handled and encoded in turns, so that
 nobody else waits for it: what is large by its bytes (`DECODED_AT_ONCE_BYTES_MAX`) or by its
@@ -31,6 +32,7 @@ from penstock.api.frames import (
     encode_wide_response,
     read_header,
 )
+from penstock.api.metering import Timed, is_metered, throttle
 from penstock.api.registry import (
     DECODED_AT_ONCE_BYTES_MAX,
     ELEMENTS_AT_ONCE_MAX,
@@ -80,6 +82,7 @@ NOTHING: frozenset[ApiKey] = frozenset()
 class Dispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._quotas = services.quotas
         self.audit = services.audit
         """None where nothing is audited."""
         self._loop = asyncio.get_running_loop()
@@ -97,13 +100,30 @@ class Dispatcher:
             connection.abort()
             return
         exchange = Exchange(connection, api.key, version, correlation_id, received_ns)
+        if self._quotas.active and is_metered(api.key, version):
+            self._meter(api, exchange, frame, position)
+        else:
+            self._begin(api, exchange, frame, position)
+
+    def _meter(self, api: Api, exchange: Exchange, frame: memoryview, position: int) -> None:
+        """There are quotas: count what the request uses."""
+        try:
+            name = client_id(frame)
+        except WireError as broken:
+            exchange.connection.refuse(str(broken))
+            return
+        principal, size = exchange.connection.principal, len(frame) - position
+        usage = exchange.usage = self._quotas.usage(principal, name, size)
+        usage.timed(self._begin, api, exchange, frame, position)
+
+    def _begin(self, api: Api, exchange: Exchange, frame: memoryview, position: int) -> None:
         try:
             if api.handle_raw is not None:
                 api.handle_raw(self._services, exchange, frame, position)
             else:
                 self._handle(api, exchange, frame, position)
         except WireError as broken:
-            connection.refuse(str(broken))
+            exchange.connection.refuse(str(broken))
         except Exception:
             self._failed(exchange)
 
@@ -112,7 +132,7 @@ class Dispatcher:
             self._start(api, exchange, frame, api.request())
         elif len(frame) - position > DECODED_AT_ONCE_BYTES_MAX:
             exchange.connection.hold(len(frame))
-            self._spawn(self._decode_in_turns(api, exchange, frame, position))
+            self._spawn(exchange, self._decode_in_turns(api, exchange, frame, position))
         else:
             # Bytes after the end are let pass, as in Kafka: librdkafka sends some with Metadata.
             body, _ = api.request.decode_from(frame, position, exchange.version)
@@ -149,16 +169,17 @@ class Dispatcher:
         in_steps = inspect.isgenerator(response)
         if inspect.isawaitable(response):
             exchange.park()
-            self._spawn(self._finish_later(exchange, response))
+            self._spawn(exchange, self._finish_later(exchange, response))
         elif not in_steps:
             self._finish(exchange, response)
         elif body.has_more_than(api.at_once_max):
-            self._spawn(self._finish_later(exchange, in_turns(response)))
+            self._spawn(exchange, self._finish_later(exchange, in_turns(response)))
         else:
             self._finish(exchange, at_once(response))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+    def _spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        usage = exchange.usage
+        task = self._loop.create_task(work if usage is None else Timed(usage, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -169,8 +190,10 @@ class Dispatcher:
             self._failed(exchange)
 
     def _finish(self, exchange: Exchange, response: Message) -> None:
+        if exchange.usage is not None:
+            throttle(exchange, response)
         if response.has_more_than(ELEMENTS_AT_ONCE_MAX):
-            self._spawn(self._finish_in_turns(exchange, response))
+            self._spawn(exchange, self._finish_in_turns(exchange, response))
             return
         for code in response.error_codes():
             self._services.count_error(exchange.api_key, code)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from penstock.api.metering import mute
 from penstock.api.quorum import fetch_metadata, is_of_metadata
 from penstock.api.registry import DECODED_AT_ONCE_BYTES_MAX, raw_handler
 from penstock.base.errors import ApiError
@@ -21,7 +22,12 @@ from penstock.net.exchange import Exchange
 from penstock.net.turn import begin
 from penstock.serving.read_in_flight import ReadRequest, ReadResult
 from penstock.serving.read_plan import READ_COMMITTED, ReadParams
-from penstock.serving.read_session import FetchPartition, PartitionKey, ReadContext
+from penstock.serving.read_session import (
+    NO_SESSION_ID,
+    FetchPartition,
+    PartitionKey,
+    ReadContext,
+)
 from penstock.serving.services import Services
 from penstock.wire.errors import WireError
 from penstock.wire.fetch_codec import (
@@ -171,7 +177,7 @@ def _refuse(services: Services, exchange: Exchange, error: ApiError) -> None:
 
 def _read(services: Services, exchange: Exchange, context: ReadContext, params: ReadParams) -> None:
     waiting = services.read(
-        ReadRequest(exchange.connection.principal, context, params),
+        ReadRequest(exchange.connection.principal, context, params, exchange.usage),
         partial(_answer, services, exchange),
     )
     if waiting is not None:
@@ -182,6 +188,9 @@ def _read(services: Services, exchange: Exchange, context: ReadContext, params: 
 
 def _answer(services: Services, exchange: Exchange, result: ReadResult) -> None:
     exchange.local_done_ns = result.waits_since_ns
+    if result.throttle_ms:
+        _throttle(services, exchange, result)
+        return
     if result.is_wide or result.failed:
         begin(_answer_in_steps(services, exchange, result))
         return
@@ -200,6 +209,20 @@ def _answer(services: Services, exchange: Exchange, result: ReadResult) -> None:
         exchange.finish(frame)
     except Exception:
         _failed(exchange)
+
+
+def _throttle(services: Services, exchange: Exchange, result: ReadResult) -> None:
+    """The client is given nothing, and has to wait; KIP-219 has a new session end with that."""
+    session_id = result.session_id
+    if result.session_is_new:
+        services.sessions.end(session_id)
+        session_id = NO_SESSION_ID
+    mute(exchange.connection, result.throttle_ms)
+    exchange.finish(
+        encode_fetch_response(
+            exchange.correlation_id, exchange.version, 0, session_id, [], (), result.throttle_ms
+        )
+    )
 
 
 def _answer_in_steps(services: Services, exchange: Exchange, result: ReadResult) -> Steps[None]:

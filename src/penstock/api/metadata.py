@@ -180,7 +180,7 @@ async def _answer_with_named(
     wanted, refused = request.body.topics or [], {}
     missing = _to_create(services, request, wanted)
     if missing:
-        refused = await services.topics.create(request.principal, missing)
+        refused = await services.topics.create(request.principal, missing, request.client_id)
     async with services.topics.pieces.turn:
         topics, turn = [], Turn()
         for topic in wanted:
@@ -206,7 +206,7 @@ def _to_create(
 async def _create_then_answer(
     services: Services, request: Request[MetadataRequest], missing: list[str]
 ) -> MetadataResponse:
-    refused = await services.topics.create(request.principal, missing)
+    refused = await services.topics.create(request.principal, missing, request.client_id)
     topics = [_wanted(services, topic, request, refused) for topic in request.body.topics or ()]
     return _response(services, request, topics)
 
@@ -243,6 +243,8 @@ def _find(
             name = wanted.name or ""
             legal = code if _legal(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             code = refused.get(name, legal)
+            if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                code = legal  # the client comes again, as for a topic that is being made
         return MetadataResponseTopic(error_code=code, name=wanted.name, topic_id=wanted.topic_id)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from penstock.api.metering import mute
 from penstock.api.registry import raw_handler
 from penstock.net.exchange import Exchange
 from penstock.serving.append import AppendRequest, AppendResult, SupportedOperation
@@ -47,6 +48,7 @@ def produce(services: Services, exchange: Exchange, frame: memoryview, position:
         acks,
         timeout_ms,
         topics,
+        exchange.usage,
         transactional_id,
         _OPERATIONS[version],
         version >= ZSTD_FROM,
@@ -57,6 +59,8 @@ def produce(services: Services, exchange: Exchange, frame: memoryview, position:
 def _answer(services: Services, exchange: Exchange, acks: int, result: AppendResult) -> None:
     exchange.local_done_ns = result.waits_since_ns
     try:
+        if result.throttle_ms:
+            mute(exchange.connection, result.throttle_ms)
         if result.failed:
             _count_errors(services, exchange, result)
             if not acks:
@@ -66,7 +70,9 @@ def _answer(services: Services, exchange: Exchange, acks: int, result: AppendRes
             exchange.finish(None)
         elif result.leaders is None:
             exchange.finish(
-                encode_produce_response(exchange.correlation_id, exchange.version, result.topics)
+                encode_produce_response(
+                    exchange.correlation_id, exchange.version, result.topics, (), result.throttle_ms
+                )
             )
         else:
             exchange.finish(_with_leaders(services, exchange, result, result.leaders))
@@ -82,7 +88,7 @@ def _with_leaders(
     connection = exchange.connection
     endpoints = services.cluster.endpoints(connection.principal, leaders, connection.listener)
     return encode_produce_response(
-        exchange.correlation_id, exchange.version, result.topics, endpoints
+        exchange.correlation_id, exchange.version, result.topics, endpoints, result.throttle_ms
     )
 
 

@@ -16,10 +16,14 @@ Where this differs from Kafka: an empty client id is a name like any other (in K
 no quota of client ids, so it would be a way around them); what was used before there was a quota
 does not count.
 
+Who had to wait is counted by user, and by the client id or address that the quota names: not by
+what clients call themselves, of which there is no end.
+
 Limits: `BUCKETS_MAX` buckets in a table for names that only a default matches, whatever names
 clients think up. Beyond it, further names share one bucket for each default that matches them,
 until others are idle: they are bound together, and use no memory. Entities that have a quota by
 name always have their bucket. A name is kept up to `NAME_CHARS_MAX`; a longer one by a digest.
+`THROTTLES_SHOWN_MAX` users and entities are counted each by itself, further ones together.
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ BUCKETS_MAX = 10_000
 FOUND_MAX = 10_000
 """Pairs of user and client id whose bucket is known without a search."""
 NAME_CHARS_MAX: Final = 255
+THROTTLES_SHOWN_MAX = 100
+"""For each kind of quota."""
+OTHERS: Final = ("<others>", "<others>")
 SWEEPS: Final = 40
 SWEPT_BUCKETS: Final = 256
 """So many are looked at, so often in the time after which one can be idle: all of them."""
@@ -68,6 +75,16 @@ Entity: TypeAlias = tuple[Part, Part]
 """User, and client id or address. As the key of a bucket: None for a part that shares it."""
 
 B = TypeVar("B", bound=Bucket)
+
+
+class Throttles:
+    """How often somebody had to wait, and for how long together."""
+
+    __slots__ = ("count", "ms")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ms = 0
 
 
 class Match(NamedTuple):
@@ -105,8 +122,7 @@ class Table(Generic[B]):
         "_swept_ms",
         "_to_sweep",
         "active",
-        "throttled_ms_total",
-        "throttled_total",
+        "throttles",
         "windows",
     )
 
@@ -114,8 +130,8 @@ class Table(Generic[B]):
         self.active = False
         """Whether there is any quota of this kind."""
         self.windows = windows
-        self.throttled_total = 0
-        self.throttled_ms_total = 0
+        self.throttles: dict[tuple[str, str], Throttles] = {}
+        """By user, and by the client id or address of the quota; empty where it is not by that."""
         self._made = made
         self._bounds: dict[Entity, float] = {}
         self._buckets: dict[Entity, B] = {}
@@ -171,6 +187,7 @@ class Table(Generic[B]):
             if bucket is None:
                 bucket = self._buckets[key] = self._made(self.windows, match.bound)
         bucket.bound = match.bound
+        bucket.shown = _shown(key[0]), _shown(match.entity[1])
         return bucket
 
     def _sweep(self, now_ms: int) -> None:
@@ -205,16 +222,21 @@ class Table(Generic[B]):
     def throttle(self, bucket: B | None, ms: int, now_ms: int) -> int:
         """Note that those who share the bucket have to wait; returns `ms`."""
         if bucket is not None and ms:
-            self.throttled_total += 1
-            self.throttled_ms_total += ms
+            throttles = self.throttles
+            key = bucket.shown
+            if key not in throttles and len(throttles) >= THROTTLES_SHOWN_MAX:
+                key = OTHERS
+            found = throttles.get(key)
+            if found is None:
+                found = throttles[key] = Throttles()
+            found.count += 1
+            found.ms += ms
             bucket.throttled_until_ms = now_ms + ms
         return ms
 
-    def throttled(self, now_ms: int) -> Iterator[tuple[Entity, int]]:
-        """Whose bucket keeps them waiting, and for how many milliseconds more."""
-        for key, bucket in self._buckets.items():
-            if bucket.throttled_until_ms > now_ms:
-                yield key, bucket.throttled_until_ms - now_ms
+    def waiting(self, now_ms: int) -> int:
+        """How many buckets keep somebody waiting."""
+        return sum(bucket.throttled_until_ms > now_ms for bucket in self._buckets.values())
 
     def __len__(self) -> int:
         """How many buckets there are."""
@@ -275,6 +297,10 @@ def _part(entity: Mapping[str, str | None], kind: str) -> Part:
         return None
     name = entity[kind]
     return DEFAULT if name is None else name
+
+
+def _shown(part: Part) -> str:
+    return part.value if isinstance(part, Default) else part or ""
 
 
 def address(text: str) -> str:

@@ -57,13 +57,15 @@ class Windows:
 class Bucket(ABC):
     """What all buckets have: the bound that they are held to, and when that was broken last."""
 
-    __slots__ = ("bound", "throttled_until_ms", "windows")
+    __slots__ = ("bound", "shown", "throttled_until_ms", "windows")
 
     def __init__(self, windows: Windows, bound: float) -> None:
         self.windows = windows
         self.bound = bound
         """Amount per second."""
         self.throttled_until_ms = 0
+        self.shown = ("", "")
+        """The user and the client id (or address) under which metrics count it."""
 
     @abstractmethod
     def is_idle(self, now_ms: int) -> bool:
@@ -71,12 +73,13 @@ class Bucket(ABC):
 
 
 class SampledRate(Bucket):
-    __slots__ = ("_samples", "_total")
+    __slots__ = ("_samples", "total")
 
     def __init__(self, windows: Windows, bound: float) -> None:
         super().__init__(windows, bound)
         self._samples = array("q")  # oldest first
-        self._total = 0
+        self.total = 0
+        """What counts, as of the last amount."""
 
     def record(self, amount: int, now_ms: int) -> None:
         """`amount` came; a negative one takes back what was recorded at the same time."""
@@ -86,14 +89,14 @@ class SampledRate(Bucket):
             samples.extend((0, now_ms, now_ms))
         samples[_NEWEST + _AMOUNT] += amount
         samples[_NEWEST + _LAST] = now_ms
-        self._total += amount
+        self.total += amount
 
     def _expire(self, now_ms: int) -> None:
         samples = self._samples
         last_counted_ms = now_ms - self.windows.expiry_ms
         expired = 0
         while expired < len(samples) and samples[expired + _LAST] <= last_counted_ms:
-            self._total -= samples[expired + _AMOUNT]
+            self.total -= samples[expired + _AMOUNT]
             expired += _FIELDS
         if expired:
             del samples[:expired]
@@ -108,7 +111,7 @@ class SampledRate(Bucket):
             window_ms = windows.least_ms + window_ms % windows.sample_ms
         if window_ms < 1:
             window_ms = 1
-        rate = self._total / (window_ms / 1000.0)
+        rate = self.total / (window_ms / 1000.0)
         if rate <= bound:
             return 0
         return rounded_ms((rate - bound) / bound * window_ms)

@@ -5,50 +5,29 @@ the answer, which names that time, goes out at once. Of two quotas that are brok
 counts. Users are named by the name of their principal, as Kafka's quotas name them; times are
 milliseconds of one clock that does not go back.
 
-Nobody waits for work of the cluster: what followers and brokers ask of each other is counted by
-`exempt` alone, and so is all that comes from `exempt_users`. A request that is forwarded is
-throttled by the broker that the client is connected to, for the longer of its own time and the
-controller's.
+Nobody waits for work of the cluster: what followers and brokers ask of each other is not counted.
+A request that is forwarded is throttled by the broker that the client is connected to, for the
+longer of its own time and the controller's.
 
-On the way of a Produce and a Fetch: while `quotas.active` is False there is nothing to count, and
-nothing here needs to be called.
-
-Limits: those of `client_quotas`; `THROTTLED_LISTED_MAX` names in metrics, however many wait.
+Limits: those of `client_quotas`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import nlargest
-from typing import Final, NamedTuple
+from typing import Final
 
-from penstock.auth.client_quotas import ClientQuotas, Default, Part, Table, address
+from penstock.auth.client_quotas import ClientQuotas, Table, address
 from penstock.auth.quota_windows import SampledRate
 
-THROTTLED_LISTED_MAX: Final = 100
-"""Per kind of quota: those who have to wait longest."""
 BYTES_MAX: Final = 2**31 - 1
 """What the field of a request holds: no limit."""
 
 
-class Throttled(NamedTuple):
-    """Somebody who has to wait."""
-
-    quota: str
-    user: str
-    """Empty if the quota is not by user; `<default>` for all who share it beyond `BUCKETS_MAX`."""
-    client_id: str
-    """Likewise; the address, for quotas of connections."""
-    ms: int
-
-
 class Throttling:
-    __slots__ = ("_exempt_users", "exempt_ns_total", "quotas")
+    __slots__ = ("quotas",)
 
-    def __init__(self, quotas: ClientQuotas, exempt_users: frozenset[str] = frozenset()) -> None:
+    def __init__(self, quotas: ClientQuotas) -> None:
         self.quotas = quotas
-        self._exempt_users = exempt_users
-        self.exempt_ns_total = 0
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -56,13 +35,9 @@ class Throttling:
         self, user: str, client_id: str, size: int, spent_ns: int, now_ms: int, *, acks: bool
     ) -> int:
         """A Produce of `size` bytes took `spent_ns`, which count only if it gets an answer."""
-        if user in self._exempt_users:
-            return self.exempt(spent_ns)
         produce = self.quotas.produce
         bucket, bytes_ms = _recorded(produce, user, client_id, size, now_ms)
-        if not acks:
-            self.exempt(spent_ns)
-        elif self.quotas.request.active:
+        if acks and self.quotas.request.active:
             time_bucket, time_ms = self._time(user, client_id, spent_ns, now_ms)
             if time_ms >= bytes_ms:
                 return self.quotas.request.throttle(time_bucket, time_ms, now_ms)
@@ -71,53 +46,47 @@ class Throttling:
     def fetched(self, user: str, client_id: str, size: int, spent_ns: int, now_ms: int) -> int:
         """A Fetch of a consumer would be answered with `size` bytes. If it has to wait, it gets
         none of them: the answer is to be empty, and they do not count.
+
+        A batch that is larger than the whole window allows has to wait until nothing else counts;
+        then it is given, and what comes after it waits for both.
         """
-        if user in self._exempt_users:
-            return self.exempt(spent_ns)
         fetch = self.quotas.fetch
         time_bucket, time_ms = self._time(user, client_id, spent_ns, now_ms)
         bucket, bytes_ms = _recorded(fetch, user, client_id, size, now_ms)
-        if bucket is not None and (bytes_ms or time_ms):
-            bucket.record(-size, now_ms)
+        if bucket is not None:
+            if bucket.total == size:
+                bytes_ms = 0
+            if bytes_ms or time_ms:
+                bucket.record(-size, now_ms)
         if time_ms >= bytes_ms:
             return self.quotas.request.throttle(time_bucket, time_ms, now_ms)
         return fetch.throttle(bucket, bytes_ms, now_ms)
 
     def fetch_bytes_max(self, user: str, client_id: str, now_ms: int) -> int:
-        """A larger answer would have to wait even if it were the only one, and so for ever."""
+        """What the whole window allows: a larger answer would have to wait even if it were the only
+        one.
+        """
         fetch = self.quotas.fetch
-        if not fetch.active or user in self._exempt_users:
-            return BYTES_MAX
-        bucket = fetch.find(user, client_id, now_ms)
+        bucket = fetch.find(user, client_id, now_ms) if fetch.active else None
         if bucket is None:
             return BYTES_MAX
         return int(min(bucket.bound * (fetch.windows.least_ms / 1000), BYTES_MAX))
 
     def request_time(self, user: str, client_id: str, spent_ns: int, now_ms: int) -> int:
         """Any other request took `spent_ns` of the loop."""
-        if user in self._exempt_users:
-            return self.exempt(spent_ns)
         bucket, ms = self._time(user, client_id, spent_ns, now_ms)
         return self.quotas.request.throttle(bucket, ms, now_ms)
 
     def sent(self, user: str, client_id: str, spent_ns: int, now_ms: int) -> None:
         """Sending an answer took `spent_ns` more, for which the next request may have to wait."""
-        if user in self._exempt_users:
-            self.exempt(spent_ns)
-            return
         request = self.quotas.request
         bucket = request.find(user, client_id, now_ms) if request.active else None
         if bucket is not None:
             bucket.record(spent_ns, now_ms)
 
-    def exempt(self, spent_ns: int) -> int:
-        """Work for the cluster is counted and never throttled."""
-        self.exempt_ns_total += spent_ns
-        return 0
-
     def mutations(self, user: str, client_id: str, *, strict: bool) -> Mutations:
         """For one request that creates or deletes partitions; `strict` by its version."""
-        return Mutations(self.quotas, user, client_id, strict, user in self._exempt_users)
+        return Mutations(self.quotas, user, client_id, strict)
 
     def connecting(self, ip: str, now_ms: int) -> int:
         """A connection comes from `ip`. If it has to wait it is to be closed after that time, and
@@ -139,17 +108,6 @@ class Throttling:
         bucket, ms = _recorded(request, user, client_id, spent_ns, now_ms)
         return bucket, min(ms, request.windows.sample_ms)
 
-    # -- metrics -------------------------------------------------------------------------------
-
-    def throttled(self, now_ms: int) -> Iterator[Throttled]:
-        """Who has to wait at this moment."""
-        for quota, table in self.quotas.tables():
-            waiting = nlargest(
-                THROTTLED_LISTED_MAX, table.throttled(now_ms), key=lambda entry: entry[1]
-            )
-            for (user, client_id), ms in waiting:
-                yield Throttled(quota, _label(user), _label(client_id), ms)
-
 
 class Mutations:
     """The quota of controller mutations (KIP-599), as one request meets it: one topic or more.
@@ -158,23 +116,20 @@ class Mutations:
     wait is told.
     """
 
-    __slots__ = ("_client_id", "_exempt", "_quotas", "_recorded_ms", "_strict", "_user", "_wait_ms")
+    __slots__ = ("_client_id", "_quotas", "_recorded_ms", "_strict", "_user", "_wait_ms")
 
-    def __init__(
-        self, quotas: ClientQuotas, user: str, client_id: str, strict: bool, exempt: bool
-    ) -> None:
+    def __init__(self, quotas: ClientQuotas, user: str, client_id: str, strict: bool) -> None:
         self._quotas = quotas
         self._user = user
         self._client_id = client_id
         self._strict = strict
-        self._exempt = exempt
         self._wait_ms = 0
         self._recorded_ms = 0
 
     def admit(self, partitions: int, now_ms: int) -> bool:
         """Whether so many more may be created or deleted; if not: THROTTLING_QUOTA_EXCEEDED."""
         table = self._quotas.mutations
-        if self._exempt or not table.active:
+        if not table.active:
             return True
         bucket = table.find(self._user, self._client_id, now_ms)
         if bucket is None:
@@ -207,7 +162,3 @@ def _recorded(
         return None, 0
     bucket.record(amount, now_ms)
     return bucket, bucket.throttle_ms(now_ms)
-
-
-def _label(part: Part) -> str:
-    return part.value if isinstance(part, Default) else part or ""

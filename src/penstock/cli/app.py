@@ -85,6 +85,10 @@ class RootGroup(LazyGroup):
             "penstock.cli.role:RoleGroup",
             "See and make roles, and say who is a member.",
         ),
+        "quota": Verb(
+            "penstock.cli.quota:QuotaGroup",
+            "See and set quotas: how much users, clients and addresses may use.",
+        ),
         "token": Verb(
             "penstock.cli.token:TokenGroup",
             "See, make, renew and end delegation tokens.",

@@ -18,6 +18,7 @@ from penstock.config.broker_cluster import ClusterSettings, check_cluster
 from penstock.config.broker_groups import CLASSIC, GroupSettings
 from penstock.config.broker_log import LogSettings
 from penstock.config.broker_net import NetworkSettings
+from penstock.config.broker_quotas import QuotaSettings
 from penstock.config.broker_security import (
     AclSettings,
     DelegationTokenSettings,
@@ -191,6 +192,7 @@ class BrokerConfig(
     AclSettings,
     DelegationTokenSettings,
     AuditSettings,
+    QuotaSettings,
     ClusterSettings,
     TopicSettings,
     LogSettings,

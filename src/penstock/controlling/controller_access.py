@@ -16,15 +16,17 @@ import ipaddress
 import json
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.auth.principal import Principal
+from penstock.auth.usage import TimedMutations
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.controlling.active_controller import Link
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.metadata.broker_control import speaks_for
 from penstock.metadata.controller import Controller, Deciding
 from penstock.metadata.names import AUDIT_TOPIC
+from penstock.metadata.topic_control import Admit, admitting, everything
 from penstock.net.turn import in_turns
 from penstock.peers.connection import Address, response_type
 from penstock.peers.errors import PeerError, PeerLost, PeerUnreachable
@@ -70,6 +72,15 @@ Guard: TypeAlias = Callable[[Principal, Any, Callable[[Any], Awaitable[Any]]], A
 request decided.
 """
 
+
+class Quota(Protocol):
+    """Bounds what a client may change, on this node; None if nothing does."""
+
+    def __call__(
+        self, principal: Principal, client_id: str | None, *, strict: bool
+    ) -> TimedMutations | None: ...
+
+
 CALL_TIMEOUT_S = 30.0
 ATTEMPT_TIMEOUT_S = 5.0
 RETRY_S = 0.05
@@ -79,6 +90,12 @@ _HEADER = struct.Struct(">hhih")
 _CORRELATION_ID_BYTES = 4
 _NO_CLIENT_ID = -1
 _TAGS_FROM = 2  # of the request header
+_STRICT_FROM: Final[dict[type[Message], int]] = {
+    CreatePartitionsRequest: 3,
+    CreateTopicsRequest: 6,
+    DeleteTopicsRequest: 5,
+}
+"""The first version that knows THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 _MOVED = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 
 
@@ -89,12 +106,22 @@ class _Question(NamedTuple):
     version: int | None
     principal: Principal | None
     link: Link | None
+    client_id: str | None
 
 
 class ControllerAccess:
-    def __init__(self, driver: QuorumDriver, peers: Peers, guard: Guard | None = None) -> None:
-        """`guard` is asked on this node for every request that has a principal."""
+    def __init__(
+        self,
+        driver: QuorumDriver,
+        peers: Peers,
+        guard: Guard | None = None,
+        quota: Quota | None = None,
+    ) -> None:
+        """`guard` is asked on this node for every request that has a principal, `quota` for those
+        that make or delete partitions.
+        """
         self._driver = driver
+        self._quota = quota
         self._guard = guard
         self._peers = peers
         self._loop = asyncio.get_running_loop()
@@ -122,6 +149,7 @@ class ControllerAccess:
         *,
         version: int | None = None,
         principal: Principal | None = None,
+        client_id: str | None = None,
         link: Link | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
         attempt_s: float = ATTEMPT_TIMEOUT_S,
@@ -131,12 +159,12 @@ class ControllerAccess:
         `timeout_s`.
 
         `version` is that of the client, whose answer has to fit it; without one it is the newest.
-        `principal` is the client's; without, the request is this node's own.
+        `principal` and `client_id` are the client's; without, the request is this node's own.
         `link` is the connection of a broker's own request. After `attempt_s` without an answer the
         request is sent again over a new connection. Without `forward` only this node is asked, and
         once.
         """
-        question = _Question(request, version, principal, link)
+        question = _Question(request, version, principal, link, client_id)
         deadline = self._loop.time() + timeout_s
         while True:
             try:
@@ -212,6 +240,22 @@ class ControllerAccess:
         if active is not None:
             active.heard(broker_id, link)
 
+    async def _within_quota(
+        self, question: _Question, decide: Callable[[Controller, Any, Admit], Deciding[Any]]
+    ) -> Any:
+        """Decided as far as the client's quota of mutations allows."""
+        request, mutations = question.request, None
+        if self._quota is not None and question.principal is not None:
+            version = question.version
+            strict = version is None or version >= _STRICT_FROM[type(request)]
+            mutations = self._quota(question.principal, question.client_id, strict=strict)
+        if mutations is None:
+            return await self.submit(lambda c: decide(c, request, everything))
+        admit = admitting(mutations.admit)
+        response = await self.submit(lambda c: decide(c, request, admit))
+        response.throttle_time_ms = mutations.throttle_ms()
+        return response
+
     async def _delete_topics(self, question: _Question) -> Any:
         if not self._driver.seat.settings.config.delete_topic_enable:
             raise ApiError(
@@ -220,7 +264,7 @@ class ControllerAccess:
             )
         if self._driver.seat.settings.config.penstock_audit_enable:
             self._keep_audit_log(question.request)
-        return await self.submit(lambda c: c.delete_topics(question.request))
+        return await self._within_quota(question, Controller.delete_topics)
 
     def _keep_audit_log(self, request: DeleteTopicsRequest) -> None:
         """`ApiError` where the topic of the audit log is among those to be deleted."""
@@ -294,6 +338,9 @@ def _moved(request: Message, response: Message) -> bool:
 def _envelope(question: _Question, key: ApiKey, version: int, encoded: bytes) -> EnvelopeRequest:
     """`encoded` is the request in this version."""
     header = _HEADER.pack(key, version, 0, _NO_CLIENT_ID)
+    if question.client_id is not None:
+        name = question.client_id.encode()
+        header = _HEADER.pack(key, version, 0, len(name)) + name
     if request_header_version(key, version) >= _TAGS_FROM:
         header += b"\0"
     principal = question.principal
@@ -328,6 +375,10 @@ def _decided_by(decide: Callable[[Controller, Q], Deciding[Any]]) -> Decide:
     return lambda access, question: access.submit(lambda c: decide(c, question.request))
 
 
+def _decided_within_quota(decide: Callable[[Controller, Any, Admit], Deciding[Any]]) -> Decide:
+    return lambda access, question: access._within_quota(question, decide)
+
+
 def _decided_for_principal(decide: Callable[[Controller, Q, str, int], Deciding[Any]]) -> Decide:
     """By the principal and the time of day."""
 
@@ -354,8 +405,8 @@ _HERE: dict[type[Message], Decide] = {
     BrokerRegistrationRequest: ControllerAccess._register_broker,
     CreateAclsRequest: _decided_by(Controller.create_acls),
     CreateDelegationTokenRequest: _decided_for_principal(Controller.create_delegation_token),
-    CreatePartitionsRequest: _decided_by(Controller.create_partitions),
-    CreateTopicsRequest: _decided_by(Controller.create_topics),
+    CreatePartitionsRequest: _decided_within_quota(Controller.create_partitions),
+    CreateTopicsRequest: _decided_within_quota(Controller.create_topics),
     DeleteAclsRequest: _decided_by(Controller.delete_acls),
     DeleteTopicsRequest: ControllerAccess._delete_topics,
     DescribeQuorumRequest: ControllerAccess._ask_quorum,

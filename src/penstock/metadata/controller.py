@@ -59,9 +59,11 @@ from penstock.metadata.scram_control import alter_credentials
 from penstock.metadata.token_control import TokenControl, TokenRules
 from penstock.metadata.topic_control import (
     ELEMENTS_PER_STEP,
+    Admit,
     CreateTopics,
     create_partitions,
     delete_topics,
+    everything,
 )
 from penstock.metadata.topic_rules import TopicRules
 from penstock.metadata.upkeep import Upkeep
@@ -318,19 +320,23 @@ class Controller:
 
     # -- topics and settings -------------------------------------------------------------------
 
-    def create_topics(self, request: CreateTopicsRequest) -> Steps[Decision[CreateTopicsResponse]]:
-        create = CreateTopics(self.image, self._settings, self._index.load(), self._rng)
+    def create_topics(
+        self, request: CreateTopicsRequest, admit: Admit = everything
+    ) -> Steps[Decision[CreateTopicsResponse]]:
+        create = CreateTopics(self.image, self._settings, self._index.load(), self._rng, admit)
         response = yield from create.decide(request)
         return ([] if request.validate_only else create.records), response
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> Steps[Decision[DeleteTopicsResponse]]:
-        return delete_topics(self.image, request)
+    def delete_topics(
+        self, request: DeleteTopicsRequest, admit: Admit = everything
+    ) -> Steps[Decision[DeleteTopicsResponse]]:
+        return delete_topics(self.image, request, admit)
 
     def create_partitions(
-        self, request: CreatePartitionsRequest
+        self, request: CreatePartitionsRequest, admit: Admit = everything
     ) -> Steps[Decision[CreatePartitionsResponse]]:
         records, response = yield from create_partitions(
-            self.image, self._index.load(), request, self._rng
+            self.image, self._index.load(), request, self._rng, admit
         )
         return ([] if request.validate_only else records), response
 

@@ -11,8 +11,8 @@ topics or partitions each.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ApiError, ErrorCode
@@ -60,14 +60,44 @@ DEFAULT: Final = -1
 """In a request: the broker's default partition count or replication factor."""
 
 
+Admit: TypeAlias = Callable[[int], None]
+"""Is told how many partitions are about to be made or deleted; `ApiError` if that is too many for
+the client's quota. Asked last: what is refused for another reason uses none of it.
+"""
+
+
+def everything(partitions: int) -> None:
+    """No quota."""
+
+
+def admitting(admits: Callable[[int], bool]) -> Admit:
+    """Refuses what it does not admit, as Kafka's protocol says it."""
+
+    def admit(partitions: int) -> None:
+        if not admits(partitions):
+            raise ApiError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                "the quota of controller mutations is used up: try again when throttle_time_ms is "
+                "over",
+            )
+
+    return admit
+
+
 class CreateTopics:
     """One CreateTopics request; what it has decided so far counts for the topics after."""
 
     def __init__(
-        self, image: MetadataImage, settings: BrokerSettings, load: Load, rng: Rng
+        self,
+        image: MetadataImage,
+        settings: BrokerSettings,
+        load: Load,
+        rng: Rng,
+        admit: Admit = everything,
     ) -> None:
         """`load` is what the brokers hold; it gets what is decided here added."""
         self._image = image
+        self._admit = admit
         self._load = load
         self._settings = settings
         self._rng = rng
@@ -108,6 +138,7 @@ class CreateTopics:
             for name, value in overrides.items()
         ]
         partitions = yield from _new_partitions(self._image, topic_id, 0, replicas)
+        self._admit(len(partitions))
         self.records += records
         self.records += partitions
         self._new[collision_name(topic.name)] = topic.name
@@ -229,7 +260,7 @@ def _new_partitions(
 
 
 def delete_topics(
-    image: MetadataImage, request: DeleteTopicsRequest
+    image: MetadataImage, request: DeleteTopicsRequest, admit: Admit = everything
 ) -> Steps[tuple[list[MetadataRecord], DeleteTopicsResponse]]:
     wanted = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
     names = Counter(topic.name for topic in wanted if topic.name is not None)
@@ -247,6 +278,7 @@ def delete_topics(
             topic = _find(image, state)
             if topic.id in doomed:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
+            admit(len(topic.partitions))
         except ApiError as e:
             results[key] = DeletableTopicResult(
                 name=state.name,
@@ -283,7 +315,11 @@ def unknown_topic(name: str) -> ApiError:
 
 
 def create_partitions(
-    image: MetadataImage, load: Load, request: CreatePartitionsRequest, rng: Rng
+    image: MetadataImage,
+    load: Load,
+    request: CreatePartitionsRequest,
+    rng: Rng,
+    admit: Admit = everything,
 ) -> Steps[tuple[list[MetadataRecord], CreatePartitionsResponse]]:
     times = Counter(topic.name for topic in request.topics)
     records: list[MetadataRecord] = []
@@ -298,6 +334,7 @@ def create_partitions(
             added = yield from _added_partitions(image, load, topic, rng)
             if len(records) + len(added) > PARTITIONS_PER_REQUEST_MAX:
                 raise too_many_partitions(len(records) + len(added))
+            admit(len(added))
             records += added
         except ApiError as e:
             result.error_code, result.error_message = e.code, e.message

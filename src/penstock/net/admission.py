@@ -1,17 +1,22 @@
 """Who may connect: how many at once, how many from one address, how many new ones per second.
 
+A node's limits bind all addresses, a quota of `connection_creation_rate` (in the metadata) those
+that it names: what is above it is held for a while and then closed, so that its client does not
+come again at once. At most `HELD_MAX` are held at a time; more are closed at once.
+
 One object for all listeners of a node; its limits are replaced as a whole while it runs. What is
 connected stays, also when a limit falls below it. Beyond a number, a new connection is closed;
 beyond a rate, it is held up until its time has come, as Kafka's acceptors do. The listener by which
-nodes reach each other is not bound by `max.connections`, if there is another for clients: clients
-must not keep the cluster from working. Owned by the event loop's thread.
+nodes reach each other is not bound by `max.connections`, nor by quotas, if there is another for
+clients: clients must not keep the cluster from working. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 UNLIMITED = 2**31 - 1
 BURST_S = 1.0
@@ -19,9 +24,13 @@ BURST_S = 1.0
 HELD_UP_S_MAX = 30.0
 """Clients do not wait longer; one that would have to is closed."""
 
+HELD_MAX: Final = 256
+"""Connections that wait to be closed, of all addresses."""
+
 TOTAL = "max.connections"
 PER_IP = "max.connections.per.ip"
 RATE = "max.connection.creation.rate"
+QUOTA = "connection_creation_rate"
 DESCRIPTORS = "ulimit -n"
 
 
@@ -47,6 +56,15 @@ class ConnectionLimits:
     """The listener that `connections_max` does not bind."""
 
 
+class Entry(NamedTuple):
+    """What becomes of a new connection."""
+
+    wait_s: float = 0.0
+    """Before it is served, or else closed."""
+    refusal: str = ""
+    """The limit that keeps it out, if one does."""
+
+
 class Pace:
     """When the next of many may happen, at so many per second."""
 
@@ -70,12 +88,33 @@ class Pace:
 
 
 class Admission:
-    def __init__(self, limits: ConnectionLimits | None = None) -> None:
+    def __init__(
+        self,
+        limits: ConnectionLimits | None = None,
+        over_quota_s: Callable[[str], float] = lambda _: 0.0,
+    ) -> None:
+        """`over_quota_s`: for how long a connection from an address is to be held before it is
+        closed; 0 if it may stay.
+        """
         self.limits = limits or ConnectionLimits()
+        self._over_quota_s = over_quota_s
+        self.held = 0
         self.per_ip: Tally[str] = Tally()
         self.per_listener: Tally[str] = Tally()
         self._pace = Pace()
         self._paces: dict[str, Pace] = {}
+
+    def enter(self, listener: str, ip: str, now_s: float) -> Entry:
+        """One more has connected; it counts until it has `left` in any case."""
+        refusal = self.refusal(listener, ip)
+        self.entered(listener, ip)
+        if refusal:
+            return Entry(refusal=refusal)
+        held_s = 0.0 if listener == self.limits.protected else self._over_quota_s(ip)
+        if held_s:
+            return Entry(held_s if self.held < HELD_MAX else 0.0, QUOTA)
+        wait_s = self.held_up_s(listener, now_s)
+        return Entry(refusal=RATE) if wait_s is None else Entry(wait_s)
 
     def refusal(self, listener: str, ip: str) -> str:
         """The limit that keeps a connection out; empty if none does."""

@@ -157,8 +157,7 @@ class Connection:
             self.peer_host = peer[0] if peer else ""
         self.active_ns = monotonic_ns()
         if not self._server.admit(self, self._entered):
-            self.closing = True
-            transport.abort()
+            self.closing = True  # the server hangs up, at once or a little later
             return
         principal = self._server.principal_of(self, transport)
         if principal is None:
@@ -191,6 +190,7 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         if self.closing:
+            self._regulate_reading()
             return
         self.active_ns = received_ns = monotonic_ns()
         if self._uncut:

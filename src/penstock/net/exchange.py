@@ -11,6 +11,7 @@ from collections.abc import Callable
 from time import monotonic_ns
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.auth.usage import Usage
 from penstock.net.answer_stream import Part
 from penstock.observe.requests import RequestTimes
 
@@ -30,6 +31,7 @@ class Exchange(RequestTimes):
         "done",
         "on_abandoned",
         "on_followed",
+        "usage",
         "version",
     )
 
@@ -56,6 +58,8 @@ class Exchange(RequestTimes):
         self.answer: Answer | deque[Part] | None = None
         """Once regions of it are on their way: what is left."""
         self.done = False
+        self.usage: Usage | None = None
+        """What counts for the quotas of a client, if there are any."""
         connection.pending.append(self)
 
     def park(self) -> None:

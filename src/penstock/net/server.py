@@ -20,7 +20,7 @@ from time import monotonic_ns
 from typing import TypeAlias, cast
 
 from penstock.auth.principal import ANONYMOUS_NAME, NOBODY, Principal, anonymous
-from penstock.net.admission import RATE, Admission
+from penstock.net.admission import Admission, Entry
 from penstock.net.busy_poll import BusyPoll
 from penstock.net.connection import REQUEST_BYTES_MIN, Connection
 from penstock.net.exchange import Exchange
@@ -141,12 +141,28 @@ class Server:
     def admit(self, connection: Connection, entered: bool) -> bool:
         """Whether it may stay; it counts until it is forgotten in any case."""
         self.connections[connection] = None
-        held_up_s = 0.0 if entered else self.enter(connection.peer_host)
-        if held_up_s is None:
+        if entered:
+            return True
+        wait_s, refusal = self.enter(connection.peer_host)
+        if refusal:
+            self.hold(wait_s, connection.abort)
             return False
-        if held_up_s > 0:
-            connection.hold_up(held_up_s)
+        if wait_s > 0:
+            connection.hold_up(wait_s)
         return True
+
+    def hold(self, seconds: float, close: Callable[[], None]) -> None:
+        """Close who may not stay, after that time: so its client does not come again sooner."""
+        if not seconds:
+            close()
+            return
+        self.admission.held += 1
+
+        def close_now() -> None:
+            self.admission.held -= 1
+            close()
+
+        self.loop.call_later(seconds, close_now)
 
     def principal_of(
         self, connection: Connection, transport: asyncio.BaseTransport
@@ -170,18 +186,14 @@ class Server:
         self.connections.pop(connection, None)
         self.leave(connection.peer_host)
 
-    def enter(self, ip: str) -> float | None:
-        """Somebody has connected: how long they have to wait, None if they may not stay. They count
-        until they leave in any case.
-        """
-        reason = self.admission.refusal(self.name, ip)
-        self.admission.entered(self.name, ip)
-        held_up_s = None if reason else self.admission.held_up_s(self.name, self.loop.time())
-        if held_up_s is None:
-            self._note_refusal(ip, reason or RATE, f"{reason or RATE} is reached")
-            return None
-        self.accepted_total += 1
-        return held_up_s
+    def enter(self, ip: str) -> Entry:
+        """Somebody has connected; they count until they leave in any case."""
+        entry = self.admission.enter(self.name, ip, self.loop.time())
+        if entry.refusal:
+            self._note_refusal(ip, entry.refusal, f"{entry.refusal} is reached")
+        else:
+            self.accepted_total += 1
+        return entry
 
     def leave(self, ip: str) -> None:
         self.admission.left(self.name, ip)

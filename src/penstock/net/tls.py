@@ -14,6 +14,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from penstock.auth.principal import USER, Principal, anonymous
@@ -125,10 +126,9 @@ class Acceptor:
             self._server.loop.add_reader(self._socket, self._accept)
 
     def _begin(self, sock: socket.socket, ip: str) -> None:
-        wait_s = self._server.enter(ip)
-        if wait_s is None:
-            self._server.leave(ip)
-            sock.close()
+        wait_s, refusal = self._server.enter(ip)
+        if refusal:
+            self._server.hold(wait_s, partial(self._refuse, sock, ip))
             return
         sock.setblocking(False)
         if len(self._under_way) >= HANDSHAKES_MAX:
@@ -139,6 +139,10 @@ class Acceptor:
         handshake = self._server.loop.create_task(self._handshake(connection, sock, wait_s))
         self._under_way[handshake] = None
         handshake.add_done_callback(lambda _: self._ended(handshake, connection, sock))
+
+    def _refuse(self, sock: socket.socket, ip: str) -> None:
+        self._server.leave(ip)
+        sock.close()
 
     async def _handshake(self, connection: Connection, sock: socket.socket, wait_s: float) -> None:
         try:

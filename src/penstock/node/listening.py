@@ -40,14 +40,15 @@ class Listening:
         handler: Callable[[str], Handler],
         on_answered: OnAnswered,
         certificates: Certificates,
+        over_quota_s: Callable[[str], float],
     ) -> None:
-        """`handler` gives that of the listener with a name."""
+        """`handler` gives that of the listener with a name; `over_quota_s` is for `Admission`."""
         self._config = config
         self._certificates = certificates
         self._descriptors = descriptors
         self._handler = handler
         self._on_answered = on_answered
-        self._admission = Admission(connection_limits(config, descriptors))
+        self._admission = Admission(connection_limits(config, descriptors), over_quota_s)
         self._open: dict[str, tuple[Listener, Server]] = {}
         self._changes: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()

@@ -42,12 +42,17 @@ from penstock.observe.table import (
     LOG_DIR_TOTAL_BYTES,
     LOG_DIR_WRITABLE,
     LOGINS,
+    QUOTA_BUCKETS,
+    QUOTA_THROTTLED_SECONDS,
+    QUOTA_THROTTLES,
+    QUOTA_WAITING,
     REQUEST_MEMORY_BYTES,
     TLS_HANDSHAKES_FAILED,
 )
 from penstock.partitions.replication_metrics import ReplicationMetrics
 from penstock.serving.audit_log import AuditLog
 from penstock.serving.broker import Broker
+from penstock.serving.quotas import QuotaService
 
 
 class NodeMetrics:
@@ -87,6 +92,7 @@ class NodeMetrics:
         )
         registry.add_source(lambda: _storage(broker))
         registry.add_source(lambda: _audit(broker.audit))
+        registry.add_source(lambda: _quotas(broker.quotas))
         registry.add_source(lambda: _connections(broker, servers))
 
     def watch_doors(
@@ -121,6 +127,21 @@ def _audit(audit: AuditLog | None) -> Iterator[Reading]:
     yield AUDIT_EVENTS_DROPPED.one(0 if audit is None else audit.dropped)
     yield AUDIT_EVENTS_WAITING.one(0 if audit is None else audit.waiting)
     yield AUDIT_REQUESTS_REFUSED.one(0 if audit is None else audit.refused)
+
+
+def _quotas(quotas: QuotaService) -> Iterator[Reading]:
+    kinds = list(quotas.counted())
+    named = [(of.quota, *who, throttles) for of in kinds for who, throttles in of.throttles.items()]
+    yield Reading(
+        QUOTA_THROTTLES,
+        [QUOTA_THROTTLES.sample(found.count, *labels) for *labels, found in named],
+    )
+    yield Reading(
+        QUOTA_THROTTLED_SECONDS,
+        [QUOTA_THROTTLED_SECONDS.sample(found.ms / 1000, *labels) for *labels, found in named],
+    )
+    yield Reading(QUOTA_WAITING, [QUOTA_WAITING.sample(of.waiting, of.quota) for of in kinds])
+    yield Reading(QUOTA_BUCKETS, [QUOTA_BUCKETS.sample(of.buckets, of.quota) for of in kinds])
 
 
 def _doors(

@@ -189,6 +189,7 @@ class Node:
             authentication.handler,
             metrics.requests.answered,
             certificates,
+            broker.quotas.connecting,
         )
         if broker.audit is not None:
             listeners.on_certificate = broker.audit.by_certificate

@@ -337,6 +337,31 @@ LOGINS: Final = _counter(
     "listener",
     "outcome",
 )
+QUOTA_THROTTLES: Final = _counter(
+    "penstock_quota_throttles_total",
+    "How often a client had to wait for a quota, by its kind, user, and the client id or address "
+    "that the quota names.",
+    "quota",
+    "user",
+    "client_id",
+)
+QUOTA_THROTTLED_SECONDS: Final = _counter(
+    "penstock_quota_throttled_seconds_total",
+    "How long clients had to wait for quotas, likewise.",
+    "quota",
+    "user",
+    "client_id",
+)
+QUOTA_WAITING: Final = _gauge(
+    "penstock_quota_waiting",
+    "Users, clients or addresses that a quota keeps waiting at this moment.",
+    "quota",
+)
+QUOTA_BUCKETS: Final = _gauge(
+    "penstock_quota_buckets",
+    "Users, clients or addresses whose use is being counted for a quota.",
+    "quota",
+)
 REQUEST_MEMORY_BYTES: Final = _gauge(
     "penstock_request_memory_bytes", "Bytes of requests that are arriving or waiting."
 )

@@ -24,6 +24,7 @@ from typing import Final, Protocol, TypeAlias
 
 from penstock.auth.principal import Principal
 from penstock.auth.types import Operation
+from penstock.auth.usage import Usage
 from penstock.base.clock import Clock
 from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, StorageError
 from penstock.base.ids import TopicKey
@@ -96,6 +97,7 @@ class AppendRequest:
         "timeout_ms",
         "topics",
         "transactional_id",
+        "usage",
         "zstd",
     )
 
@@ -106,18 +108,20 @@ class AppendRequest:
         acks: int,
         timeout_ms: int,
         topics: TopicRecords,
+        usage: Usage | None,
         transactional_id: str | None = None,
         operation: SupportedOperation = SupportedOperation.ADD_PARTITION,
         zstd: bool = True,
     ) -> None:
-        """`operation`: what a transactional client expects of the broker (KIP-890); `zstd`: whether
-        its version of the protocol allows that compression.
+        """`usage`: None where no quotas apply; `operation`: what a transactional client expects of
+        the broker (KIP-890); `zstd`: whether its version of the protocol allows that compression.
         """
         self.principal = principal
         self.source = source
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topics = topics
+        self.usage = usage
         self.transactional_id = transactional_id
         self.operation = operation
         self.zstd = zstd
@@ -126,7 +130,7 @@ class AppendRequest:
 class AppendResult:
     """The result of a request."""
 
-    __slots__ = ("failed", "leaders", "topics", "waits_since_ns")
+    __slots__ = ("failed", "leaders", "throttle_ms", "topics", "waits_since_ns")
 
     def __init__(self) -> None:
         self.topics: TopicAnswers = []
@@ -137,6 +141,8 @@ class AppendResult:
         """The brokers that lead the partitions that have moved."""
         self.waits_since_ns = 0
         """When the request began to wait for replicas or the disk; 0 if it did not."""
+        self.throttle_ms = 0
+        """How long the client has to wait before its next request."""
 
 
 class AppendInFlight(AppendResult):
@@ -162,6 +168,7 @@ class AppendInFlight(AppendResult):
         self.failed = False
         self.leaders = None
         self.waits_since_ns = 0
+        self.throttle_ms = 0
         self.request = request
         self._done: Callable[[AppendResult], None] | None = done
         self._hints = hints
@@ -228,8 +235,14 @@ class AppendInFlight(AppendResult):
             self._timer.cancel()
         done, self._done = self._done, None
         self.parts.clear()  # no request may lie in a cycle
-        if done is not None:
+        usage = self.request.usage
+        if done is None:
+            pass
+        elif usage is None:
             done(self)
+        else:
+            self.throttle_ms = usage.produced(acks=self.request.acks != ACKS_NONE)
+            usage.timed(done, self)
 
 
 class _Part:

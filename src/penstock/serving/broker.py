@@ -55,6 +55,7 @@ from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.log_dirs import LogDirService
 from penstock.serving.offsets import OffsetService
 from penstock.serving.quorum import QuorumService
+from penstock.serving.quotas import QuotaService
 from penstock.serving.read import ReadService
 from penstock.serving.read_plan import ReadPlanner
 from penstock.serving.read_session import FetchSessionCache
@@ -91,7 +92,8 @@ class Broker:
         self.metadata: MetadataImage = quorum.metadata.image
         self.rights = Rights(self.metadata, authorizer)
         guard = ControllerRights(self.rights, self.metadata) if self.rights.active else None
-        self.controller = ControllerAccess(quorum, peers, guard)
+        self.quotas = QuotaService(self.metadata, self.rights, settings.config, clock)
+        self.controller = ControllerAccess(quorum, peers, guard, self.quotas.mutations)
         self.logs = logs
         self.clock = clock
         self.node_id = settings.config.node_id
@@ -178,6 +180,7 @@ class Broker:
             cluster=self.cluster,
             security=SecurityService(image, rights, self.settings),
             quorum=QuorumService(self.quorum, rights),
+            quotas=self.quotas,
             count_error=count_error,
             now_ms=self.clock.now_ms,
             audit=audit,
@@ -307,6 +310,7 @@ class Broker:
     def apply(self, delta: MetadataDelta) -> None:
         """`delta` was applied to the committed image."""
         self.rights.apply(delta.security)
+        self.quotas.apply(delta.security)
         self.topics.pieces.apply(delta)
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()

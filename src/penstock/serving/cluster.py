@@ -146,7 +146,13 @@ class ClusterService:
         return self._controller.is_active
 
     async def ask(
-        self, principal: Principal, request: Message, version: int, *, forward: bool
+        self,
+        principal: Principal,
+        request: Message,
+        version: int,
+        *,
+        forward: bool,
+        client_id: str | None = None,
     ) -> Any:
         """The active controller's response, in the client's version; `ApiError` if it refuses.
 
@@ -160,6 +166,7 @@ class ClusterService:
             request,
             version=version,
             principal=principal,
+            client_id=client_id,
             timeout_s=timeout_s,
             attempt_s=timeout_s,
             forward=forward,

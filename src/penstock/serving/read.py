@@ -123,13 +123,14 @@ class ReadService:
         """Have `done` called with the result. Returns the read if it is parked: it can be ended or
         cancelled early.
         """
-        context, params = request.context, request.params
+        context = request.context
         session = context.session
         if session.parked is not None:
             session.parked.end_of_wait()  # the client has given that request up
+        read = ReadInFlight(self, request, done)
+        params = read.params
         if params.visibility != session.visibility:
             session.set_visibility(params.visibility)
-        read = ReadInFlight(self, request, done)
         if len(session.partitions) > PARTITIONS_AT_ONCE_MAX and context.is_wide:
             return self._begin_wide(read)
         refused = NOTHING_REFUSED
@@ -254,6 +255,12 @@ class ReadService:
 
     def finish_wait(self, read: ReadInFlight) -> None:
         """End the wait with what is there now."""
+        if read.usage is None:
+            self._finish_wait(read)
+        else:
+            read.usage.timed(self._finish_wait, read)
+
+    def _finish_wait(self, read: ReadInFlight) -> None:
         context = read.context
         if context.is_wide:
             begin(self._guarded(read, self._finish_wait_in_steps(read)))
@@ -443,6 +450,8 @@ class ReadService:
         self._finish(read, parts, [b""] * len(parts))
 
     def _finish(self, read: ReadInFlight, parts: list[PartitionRead], records: list[Found]) -> None:
+        if read.usage is not None and read.throttled([_size(found) for found in records]):
+            return
         if len(parts) > PARTITIONS_AT_ONCE_MAX:
             begin(self._guarded(read, self._finish_in_steps(read, parts, records)))
             return
@@ -529,6 +538,10 @@ class ReadService:
 def _some_at_a_time(all_of_them: list[T]) -> Iterator[list[T]]:
     for at in range(0, len(all_of_them), PARTITIONS_PER_STEP):
         yield all_of_them[at : at + PARTITIONS_PER_STEP]
+
+
+def _size(found: Found) -> int:
+    return 0 if isinstance(found, (CorruptRecord, StorageError)) else len(found)
 
 
 def _take(part: PartitionRead) -> Found:

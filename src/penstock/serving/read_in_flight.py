@@ -12,6 +12,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from penstock.auth.principal import Principal
+from penstock.auth.usage import Usage
 from penstock.base.results import TopicData
 from penstock.partitions.waiting import CHANGED, RELEASED
 from penstock.serving.read_plan import PartitionRead, ReadParams, ReadPlan
@@ -27,12 +28,20 @@ FOLLOWER_READ_BYTES_MAX = 256 * 1024
 class ReadRequest:
     """What to read, and for which principal. Immutable."""
 
-    __slots__ = ("context", "params", "principal")
+    __slots__ = ("context", "params", "principal", "usage")
 
-    def __init__(self, principal: Principal, context: ReadContext, params: ReadParams) -> None:
+    def __init__(
+        self,
+        principal: Principal,
+        context: ReadContext,
+        params: ReadParams,
+        usage: Usage | None,
+    ) -> None:
+        """`usage`: None where no quotas apply."""
         self.principal = principal
         self.context = context
         self.params = params
+        self.usage = usage
 
 
 class ReadResult:
@@ -44,6 +53,8 @@ class ReadResult:
         "is_wide",
         "leaders",
         "session_id",
+        "session_is_new",
+        "throttle_ms",
         "topics",
         "waits_since_ns",
     )
@@ -58,6 +69,11 @@ class ReadResult:
         """When the read began to wait; 0 if it did not."""
         self.is_wide = False
         """Whether it has so many partitions that others are to be served while it is encoded."""
+        self.throttle_ms = 0
+        """How long the client has to wait before its next request: it is given nothing in this, so
+        a session that is new must not be: the client would miss its partitions.
+        """
+        self.session_is_new = False
         self.failed = False
         """Whether something went wrong that must not: there is nothing to answer."""
 
@@ -77,6 +93,7 @@ class ReadInFlight(ReadResult):
         "context",
         "params",
         "principal",
+        "usage",
     )
 
     def __init__(
@@ -88,6 +105,9 @@ class ReadInFlight(ReadResult):
         self.context = request.context
         self.params = request.params
         self.principal = request.principal
+        self.usage = None if request.params.is_follower else request.usage
+        if self.usage is not None:
+            self.params = request.params.within(self.usage.fetch_bytes_max())
         self._found = 0  # bytes that the plan found
         self._arrived = 0  # bytes since
         self._released = False  # older data may have become readable since
@@ -210,11 +230,27 @@ class ReadInFlight(ReadResult):
         """Give the result; a session that is only this request's ends."""
         session = self.context.session
         self.session_id = session.id
+        self.session_is_new = not self.context.incremental
         done, self._done = self._done, None
-        if done is not None:
+        if done is None:
+            pass
+        elif self.usage is None:
             done(self)
+        else:
+            self.usage.timed(done, self)
         if not session.id:
             session.close()
+
+    def throttled(self, found: list[int]) -> bool:
+        """Whether the client has to wait instead of getting `found`, so many bytes of each
+        partition; then it is over.
+        """
+        if self.usage is None:
+            return False
+        self.throttle_ms = self.usage.fetched(sum(found))
+        if self.throttle_ms:
+            self.finish()
+        return self.throttle_ms > 0
 
     def fail(self) -> None:
         self.failed = True

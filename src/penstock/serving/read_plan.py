@@ -76,6 +76,22 @@ class ReadParams:
         self.visibility = (read_committed, rack)
         """What decides how much of a partition is visible to the reader."""
 
+    def within(self, bytes_max: int) -> ReadParams:
+        """The same, for at most so many bytes."""
+        if self.max_bytes <= bytes_max:
+            return self
+        return ReadParams(
+            self.max_wait_ms,
+            min(self.min_bytes, bytes_max),
+            bytes_max,
+            self.read_committed,
+            self.replica_id,
+            self.broker_epoch,
+            self.rack,
+            self.from_followers,
+            self.hints,
+        )
+
 
 class PartitionRead:
     """What a read will return for one partition: its offsets, and a slice that is not read yet."""

@@ -319,6 +319,10 @@ class FetchSessionCache:
         if session.id and not session.partitions:
             self._close(session)
 
+    def end(self, session_id: int) -> None:
+        """The client will not go on with this session."""
+        self._close(self._sessions.get(session_id))
+
     def _keep(self, session: FetchSession) -> None:
         self._close(self._followers.get(session.replica_id))
         if len(self._sessions) >= self._slots and not self._evict(session):

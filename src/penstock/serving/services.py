@@ -23,6 +23,7 @@ from penstock.serving.groups import GroupService
 from penstock.serving.log_dirs import LogDirService
 from penstock.serving.offsets import OffsetService
 from penstock.serving.quorum import QuorumService
+from penstock.serving.quotas import QuotaService
 from penstock.serving.read_in_flight import ReadInFlight, ReadRequest, ReadResult
 from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
@@ -63,6 +64,8 @@ class Services:
     """Users and their credentials."""
     quorum: QuorumService
     """What the nodes of the metadata quorum ask of each other."""
+    quotas: QuotaService
+    """What clients use; a door asks it for the usage of a request while it is `active`."""
     count_error: CountError
     now_ms: Callable[[], int]
     """Milliseconds since 1970, by the node's clock."""

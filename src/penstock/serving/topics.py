@@ -123,7 +123,9 @@ class TopicService:
             if name not in known and self._rights.topic(principal, Operation.DESCRIBE, name)
         ]
 
-    async def create(self, principal: Principal, names: list[str]) -> dict[str, int]:
+    async def create(
+        self, principal: Principal, names: list[str], client_id: str | None = None
+    ) -> dict[str, int]:
         """Create topics; the error codes of those that were refused.
 
         How many partitions and replicas they get is for this node's file to say, or else for the
@@ -157,7 +159,7 @@ class TopicService:
         request = CreateTopicsRequest(topics=topics)
         try:
             self._rights.require_change(principal)
-            response = await self._controller.ask(request, principal=principal)
+            response = await self._controller.ask(request, principal=principal, client_id=client_id)
         except ApiError as e:
             return refused | dict.fromkeys(names, int(e.code))
         if self.audit is not None:

@@ -49,14 +49,15 @@ def encode_fetch_response(
     session_id: int,
     topics: TopicData,
     endpoints: Sequence[LeaderEndpoint] = (),
+    throttle_ms: int = 0,
 ) -> list[Records]:
-    """The whole frame, length and header included, of a Fetch answer (no throttling).
+    """The whole frame, length and header included, of a Fetch answer.
 
     `endpoints` are those of the leaders that the partitions name.
     """
     parts: list[Records] = []
     flexible = version >= FLEXIBLE_FROM
-    head = _begun(version, error_code, session_id, len(topics))
+    head = _begun(version, error_code, session_id, len(topics), throttle_ms)
     for topic, partitions in topics:
         _append_topic(head, topic, len(partitions), flexible)
         head = _append_partitions(parts, head, version, flexible, partitions)
@@ -73,7 +74,7 @@ def encode_in_steps(
     endpoints: Sequence[LeaderEndpoint] = (),
 ) -> Steps[list[Records]]:
     """The same for an answer with very many partitions: it stops now and then, for others to run.
-    Nobody may change it meanwhile.
+    Nobody may change it meanwhile. Its client need not wait afterwards.
     """
     parts: list[Records] = []
     flexible = version >= FLEXIBLE_FROM
@@ -89,17 +90,19 @@ def encode_in_steps(
     return _framed(parts, head, correlation_id, version, endpoints)
 
 
-def _begun(version: int, error_code: int, session_id: int, topic_count: int) -> bytearray:
+def _begun(
+    version: int, error_code: int, session_id: int, topic_count: int, throttle_ms: int = 0
+) -> bytearray:
     """The answer up to its first topic, with room for length and correlation id."""
     if version >= FLEXIBLE_FROM:
-        head = bytearray(_FLEXIBLE_HEAD.pack(0, 0, 0, 0, error_code, session_id))
+        head = bytearray(_FLEXIBLE_HEAD.pack(0, 0, 0, throttle_ms, error_code, session_id))
         head += unsigned_varint(topic_count + 1)
         return head
     head = bytearray(_FRAME.size)
     if version >= SESSIONS_FROM:
-        head += _SESSION.pack(0, error_code, session_id)
+        head += _SESSION.pack(throttle_ms, error_code, session_id)
     else:
-        head += _INT32.pack(0)
+        head += _INT32.pack(throttle_ms)
     head += _INT32.pack(topic_count)
     return head
 

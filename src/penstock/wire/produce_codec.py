@@ -237,27 +237,30 @@ def encode_produce_response(
     version: int,
     topics: TopicAnswers,
     endpoints: Sequence[LeaderEndpoint] = (),
+    throttle_ms: int = 0,
 ) -> bytes:
-    """The whole frame, length and header included, of a Produce answer (no throttling).
+    """The whole frame, length and header included, of a Produce answer.
 
     `endpoints` are those of the leaders that refused partitions name.
     """
     if version >= FLEXIBLE_FROM and len(topics) == 1 and len(topics[0][1]) == 1:
         topic, (answer,) = topics[0]
         if answer.error_code == 0:
-            return _encode_appended(correlation_id, topic, answer)
+            return _encode_appended(correlation_id, topic, answer, throttle_ms)
     out = bytearray(8)
     if any(answer.error_code for _, answers in topics for answer in answers):
-        _encode_errors(out, version, topics, endpoints)
+        _encode_errors(out, version, topics, endpoints, throttle_ms)
     elif version >= FLEXIBLE_FROM:
-        _encode_flexible(out, topics)
+        _encode_flexible(out, topics, throttle_ms)
     else:
-        _encode_classic(out, version, topics)
+        _encode_classic(out, version, topics, throttle_ms)
     _FRAME.pack_into(out, 0, len(out) - 4, correlation_id)
     return bytes(out)
 
 
-def _encode_appended(correlation_id: int, topic: TopicKey, answer: PartitionAnswer) -> bytes:
+def _encode_appended(
+    correlation_id: int, topic: TopicKey, answer: PartitionAnswer, throttle_ms: int
+) -> bytes:
     """The most frequent answer of all: one topic, one partition, no error, flexible version."""
     if isinstance(topic, str):
         name = topic.encode()
@@ -266,11 +269,13 @@ def _encode_appended(correlation_id: int, topic: TopicKey, answer: PartitionAnsw
     return (
         _ONE_HEAD.pack(_ONE_BYTES + len(topic), correlation_id, 0, 2)
         + topic
-        + _ONE_TAIL.pack(2, partition, 0, base_offset, append_time, log_start, 1, 0, 0, 0, 0, 0)
+        + _ONE_TAIL.pack(
+            2, partition, 0, base_offset, append_time, log_start, 1, 0, 0, 0, throttle_ms, 0
+        )
     )
 
 
-def _encode_classic(out: bytearray, version: int, topics: TopicAnswers) -> None:
+def _encode_classic(out: bytearray, version: int, topics: TopicAnswers, throttle_ms: int) -> None:
     out += _INT32.pack(len(topics))
     for topic, partitions in topics:
         assert isinstance(topic, str)
@@ -286,10 +291,10 @@ def _encode_classic(out: bytearray, version: int, topics: TopicAnswers) -> None:
                 out += _PARTITION_V5.pack(partition, code, base, append_time, start)
             else:
                 out += _PARTITION_V8_OK.pack(partition, code, base, append_time, start, 0, -1)
-    out += _INT32.pack(0)
+    out += _INT32.pack(throttle_ms)
 
 
-def _encode_flexible(out: bytearray, topics: TopicAnswers) -> None:
+def _encode_flexible(out: bytearray, topics: TopicAnswers, throttle_ms: int) -> None:
     out.append(0)  # no tagged fields in the header
     out += unsigned_varint(len(topics) + 1)
     for topic, partitions in topics:
@@ -304,11 +309,16 @@ def _encode_flexible(out: bytearray, topics: TopicAnswers) -> None:
             partition, code, base, append_time, start = p[:5]
             out += _PARTITION_V9_OK.pack(partition, code, base, append_time, start, 1, 0, 0)
         out.append(0)
-    out += b"\x00\x00\x00\x00\x00"  # throttle time, no tagged fields
+    out += _INT32.pack(throttle_ms)
+    out.append(0)  # no tagged fields
 
 
 def _encode_errors(
-    out: bytearray, version: int, topics: TopicAnswers, endpoints: Sequence[LeaderEndpoint]
+    out: bytearray,
+    version: int,
+    topics: TopicAnswers,
+    endpoints: Sequence[LeaderEndpoint],
+    throttle_ms: int,
 ) -> None:
     """Answers with errors are rare and rich: they go through the tables."""
     if version >= FLEXIBLE_FROM:
@@ -326,6 +336,7 @@ def _encode_errors(
             NodeEndpoint(node_id=e.id, host=e.host, port=e.port, rack=e.rack)
             for e in (endpoints if version >= LEADER_FROM else ())
         ],
+        throttle_time_ms=throttle_ms,
     )
     response.encode_into(out, version)
 

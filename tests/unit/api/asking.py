@@ -110,6 +110,8 @@ def _value(field: Field, version: int, name: str, own_id: bytes, topic_id: bytes
             return None
         return _struct(field.struct, version, name, topic_id)
     if field.kind == "string":
+        if field.name == "entity_type":
+            return "user"
         return None if field.name == "group_instance_id" else name
     if field.kind == "uuid":
         return own_id

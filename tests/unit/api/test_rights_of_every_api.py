@@ -21,6 +21,12 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
+from penstock.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    OpData,
+    RequestEntryData,
+)
 from penstock.wire.messages.alter_role import AlterRoleRequest
 from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
@@ -100,6 +106,11 @@ async def world(rig: Rig) -> bytes:
         permission_type=3,
     )  # fmt: skip
     assert list((await root.call(CreateAclsRequest(creations=[rule]), 3)).error_codes()) == []
+    quota = RequestEntryData(
+        entity=[EntityData(entity_type="user", entity_name=THERE)],
+        ops=[OpData(key="producer_byte_rate", value=1e9)],
+    )
+    await carried_out(root, AlterClientQuotasRequest(entries=[quota]), 1)
     await carried_out(root, AlterRoleRequest(name=THERE, members=[f"User:{THERE}"]), 0)
     owned = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name=THERE)
     await carried_out(root, owned, 3)

@@ -197,5 +197,5 @@ def test_a_bucket_is_small() -> None:
     rate = SampledRate(Windows(), 1000.0)
     for sample in range(100):
         rate.record(1 << 40, START_MS + 1000 * sample)
-    own = (rate, rate._samples, rate._total)
+    own = (rate, rate._samples, rate.total)
     assert sum(sys.getsizeof(part) for part in own) <= STATE_BYTES_MAX

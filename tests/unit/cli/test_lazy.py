@@ -106,6 +106,7 @@ def test_what_is_generated_needs_nothing_heavy(what: str) -> None:
         ["bench"],
         ["user"],
         ["role"],
+        ["quota"],
         ["token"],
     ],
 )

@@ -89,6 +89,7 @@ def table_frame(
     session_id: int,
     topics: Any,
     endpoints: Any = (),
+    throttle_ms: int = 0,
 ) -> bytes:
     sessions: dict[str, Any] = (
         {"error_code": error_code, "session_id": session_id} if version >= 7 else {}
@@ -106,6 +107,7 @@ def table_frame(
             table.NodeEndpoint(node_id=e.id, host=e.host, port=e.port, rack=e.rack)
             for e in (endpoints if version >= ENDPOINTS_FROM else ())
         ],
+        throttle_time_ms=throttle_ms,
     )
     flexible = FLEXIBLE is not None and version >= FLEXIBLE
     header = ResponseHeader(correlation_id=correlation_id).encode(int(flexible))
@@ -153,9 +155,10 @@ def test_an_answer_about_nothing(version: int) -> None:
     topic: Any = b"i" * 16 if version >= BY_ID_FROM else "t"
     about: list[Any] = [[], [(topic, [])]]
     for topics in about:
-        parts = encode_fetch_response(5, version, 70, 9, topics)
-        frame = b"".join(bytes(part) for part in parts)
-        assert frame == table_frame(5, version, 70, 9, topics)
+        for throttle_ms in (0, 1234):
+            parts = encode_fetch_response(5, version, 70, 9, topics, (), throttle_ms)
+            frame = b"".join(bytes(part) for part in parts)
+            assert frame == table_frame(5, version, 70, 9, topics, (), throttle_ms)
 
 
 @pytest.mark.parametrize("version", [11, 12, 18])

@@ -242,10 +242,10 @@ def table_answer(p: PartitionAnswer, version: int) -> PartitionProduceResponse:
     )
 
 
-@given(st.data(), versions, int32s)
+@given(st.data(), versions, int32s, int32s)
 @settings(max_examples=100, deadline=None)
 def test_an_answer_has_the_bytes_of_the_table(
-    data: st.DataObject, version: int, correlation_id: int
+    data: st.DataObject, version: int, correlation_id: int, throttle_ms: int
 ) -> None:
     keys: st.SearchStrategy[Any] = ids if version >= BY_ID_FROM else names
     topics = data.draw(st.lists(st.tuples(keys, st.lists(answers, max_size=4)), max_size=3))
@@ -256,7 +256,8 @@ def test_an_answer_has_the_bytes_of_the_table(
                 partition_responses=[table_answer(p, version) for p in partitions],
             )
             for topic, partitions in topics
-        ]
+        ],
+        throttle_time_ms=throttle_ms,
     )
     named = data.draw(st.lists(endpoints, max_size=3))
     if version >= 10 and any(p.error_code for _, partitions in topics for p in partitions):
@@ -265,7 +266,7 @@ def test_an_answer_has_the_bytes_of_the_table(
         ]
     header = ResponseHeader(correlation_id=correlation_id).encode(1 if version >= 9 else 0)
     body = header + response.encode(version)
-    frame = encode_produce_response(correlation_id, version, topics, named)
+    frame = encode_produce_response(correlation_id, version, topics, named, throttle_ms)
     assert frame == struct.pack(">i", len(body)) + body
 
 

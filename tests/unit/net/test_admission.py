@@ -7,14 +7,17 @@ import asyncio
 import pytest
 
 from penstock.net.admission import (
+    HELD_MAX,
     HELD_UP_S_MAX,
     PER_IP,
+    QUOTA,
     TOTAL,
     Admission,
     ConnectionLimits,
+    Entry,
     ListenerLimits,
 )
-from unit.net.served import frame, run, served
+from unit.net.served import frame, run, served, until
 
 
 def test_all_listeners_count_together() -> None:
@@ -109,5 +112,54 @@ def test_a_connection_that_ends_while_it_waits() -> None:
             assert await first.receive() == (2, b"")
             await asyncio.sleep(1.1)  # surely longer than the second had to wait
             assert net.used == 0
+
+    run(test)
+
+
+# -- quotas of addresses -----------------------------------------------------------------------
+
+
+def test_who_is_over_its_quota_is_held_but_not_by_the_listener_of_the_nodes() -> None:
+    limits = ConnectionLimits(protected="NODES", connections_max=3)
+    admission = Admission(limits, lambda ip: 0.5 if ip == "h" else 0.0)
+    assert admission.enter("CLIENTS", "h", 5.0) == Entry(0.5, QUOTA)
+    assert admission.enter("CLIENTS", "other", 5.0) == Entry()
+    assert admission.enter("NODES", "h", 5.0) == Entry()
+    assert admission.enter("CLIENTS", "h", 5.0) == Entry(refusal=TOTAL), "they count all the same"
+    admission.limits = ConnectionLimits()
+    admission.held = HELD_MAX
+    assert admission.enter("CLIENTS", "h", 5.0) == Entry(0.0, QUOTA), "too many are held already"
+
+
+HELD_S = 0.3
+
+
+def test_a_connection_over_its_quota_is_closed_when_its_time_is_over() -> None:
+    """What it sends meanwhile is not served, nor kept."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        async with served(Admission(over_quota_s=lambda _: HELD_S)) as net:
+            began = loop.time()
+            client = await net.client()
+            client.send_unread(frame(1, body=bytes(256 * 1024)) * 20)
+            await until(lambda: net.server.admission.held == 1)
+            assert await client.is_closed()
+            assert loop.time() - began >= HELD_S * 0.9
+            assert (net.server.admission.held, net.script.seen) == (0, [])
+            assert net.server.refused_total == {QUOTA: 1}
+            assert net.server.accepted_total == 0
+
+    run(test)
+
+
+def test_who_hangs_up_while_being_held_leaves_nothing() -> None:
+    async def test() -> None:
+        async with served(Admission(over_quota_s=lambda _: HELD_S)) as net:
+            client = await net.client()
+            await until(lambda: net.server.admission.held == 1)
+            client.close()
+            await until(lambda: not net.server.connections)
+            await until(lambda: net.server.admission.held == 0)
 
     run(test)

@@ -186,6 +186,20 @@ def test_who_only_looks_whether_somebody_listens_is_not_logged(
     assert caplog.text == ""
 
 
+def test_who_is_over_its_quota_is_held_without_a_handshake(tls: ListenerTls) -> None:
+    async def test() -> None:
+        held_s = 0.3
+        admission = Admission(over_quota_s=lambda _: held_s)
+        async with served(admission, tls=tls) as net:
+            began = net.server.loop.time()
+            assert await hung_up(knock(net)) == b""
+            assert net.server.loop.time() - began >= held_s * 0.9
+            assert net.server.refused_total == {"connection_creation_rate": 1}
+            assert (admission.held, tls.failed_total) == (0, 0)
+
+    run(test)
+
+
 def test_limits_count_before_the_handshake(tls: ListenerTls) -> None:
     async def test() -> None:
         admission = Admission(ConnectionLimits(per_ip_max=2))

@@ -72,7 +72,7 @@ class Publisher:
 
     def append(self, records: bytes, acks: int = -1, topic: str = "t", **how: Any) -> AppendRequest:
         wanted: Any = [(topic, [(0, memoryview(records))])]
-        request = AppendRequest(USER, how.get("source", self.source), acks, 30_000, wanted)
+        request = AppendRequest(USER, how.get("source", self.source), acks, 30_000, wanted, None)
         self.service.append(request, self.results.append)
         return request
 

@@ -324,6 +324,11 @@ RESOURCES: Final = Row(
             Query(NODES.rate(table.CONNECTIONS_ACCEPTED, WINDOW), "opened"),
             Query(NODES.rate(table.CONNECTIONS_REFUSED, WINDOW, "reason"), "{{reason}}"),
         ),
+        _lines(
+            "Clients that a quota made to wait",
+            Unit.PER_SECOND,
+            Query(NODES.rate(table.QUOTA_THROTTLES, WINDOW, "quota"), "{{quota}}"),
+        ),
         _lines("Memory of requests", Unit.BYTES, Query(NODES.all(table.REQUEST_MEMORY_BYTES))),
     ),
 )
