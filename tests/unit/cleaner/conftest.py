@@ -14,7 +14,7 @@ from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
 from penstock.log.cleaner import clean_job, cleanable
 from penstock.log.cleaner_job import CleanJob, CleanResult, ProducerEnd
-from penstock.log.cleaner_view import log_state, producer_ends
+from penstock.log.cleaner_view import log_state, producer_ends, segment_keys
 from penstock.log.cleaner_worker import clean
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
@@ -31,6 +31,7 @@ from penstock.wire.records import (
     check_batches,
     read_records,
 )
+from support.keys import memory_keys
 from support.swaps import swap_in
 
 NOW_MS = 1_700_000_000_000
@@ -44,6 +45,7 @@ class CompactedLog:
         self.dir = directory
         self.config = replace(LogConfig(), cleanup_policy=frozenset({"compact"}), **config)
         self.env = LogEnvironment()
+        self.env.keys = memory_keys()
         self.checkpoint: int | None = None
         self.now_ms = NOW_MS
         self.load()
@@ -52,6 +54,11 @@ class CompactedLog:
         self.log = load_log(
             TopicPartition("t", 0), str(self.dir), self.config, self.env, clean=True
         )
+
+    def encrypt(self, key_id: str) -> None:
+        """Have what is written from now on encrypted by that key, or by none."""
+        self.config = replace(self.config, penstock_encryption_key_id=key_id)
+        self.log.config = self.config
 
     def reload(self) -> None:
         assert close_logs([self.log])
@@ -97,8 +104,11 @@ class CompactedLog:
 
     def job(self, producers: Iterable[ProducerEnd] | None = None, **changes: Any) -> CleanJob:
         todo = cleanable(log_state(self.log, self.checkpoint), self.now_ms)
+        end, key_id = todo.first_uncleanable_offset, self.config.penstock_encryption_key_id
+        count = sum(s.base_offset < end for s in todo.log.segments)
         job = clean_job(
             todo,
+            keys=segment_keys(self.log, end, self.env.keys.make(key_id, count) if key_id else []),
             directory=str(self.dir),
             producers=producer_ends(self.log) if producers is None else producers,
             now_ms=self.now_ms,
@@ -125,6 +135,8 @@ class CompactedLog:
         found = []
         for segment in self.log.segments:
             data = Path(segment.file.path).read_bytes()
+            if segment.file.seal is not None:
+                data, _ = segment.file.seal.open_whole(data)
             for pos, header in check_batches(data):
                 found.append((header, read_records(data[pos : pos + header.size])))
         return found
