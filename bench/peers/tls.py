@@ -30,9 +30,9 @@ def context(authority_pem: str) -> ssl.SSLContext:
 
 
 class TlsSocket(socket.socket):
-    """Has the connection of `sock`, which is given up. Non-blocking as the others: what cannot be
-    done now is BlockingIOError; a `send` that was not finished has to be repeated with the same
-    bytes.
+    """Has the connection of `sock`, which is given up, and shakes hands. After that it is to be
+    used non-blocking: what cannot be done now is BlockingIOError, and a `send` that was not
+    finished has to be repeated with the same bytes.
     """
 
     __slots__ = ("_encrypted", "_incoming", "_outgoing", "_raw", "_tls", "_under_way")
@@ -55,7 +55,9 @@ class TlsSocket(socket.socket):
                 break
             except ssl.SSLWantReadError:
                 super().sendall(self._outgoing.read())
-                self._incoming.write(self._received())
+                if not (arrived := self._received(RAW_BYTES)):
+                    raise ConnectionResetError("closed by the server") from None
+                self._incoming.write(arrived)
         super().sendall(self._outgoing.read())
         cipher, version = self._tls.cipher(), self._tls.version()
         if cipher is None or (version, cipher[0]) != (TLS_VERSION, CIPHER):
@@ -63,21 +65,20 @@ class TlsSocket(socket.socket):
                 f"{version} and {cipher} were agreed on, not {TLS_VERSION}, {CIPHER}"
             )
 
-    def _received(self) -> memoryview:
-        read = super().recv_into(self._raw)
-        if not read:
-            raise ConnectionResetError("closed by the server")
-        return self._raw[:read]
+    def _received(self, bytes_max: int) -> memoryview:
+        return self._raw[: super().recv_into(self._raw[:bytes_max])]
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
-        """All that has arrived, as far as there is room for a whole record."""
+        """What has arrived, as far as there is room for it and one more record; 0 at the end."""
         view, have = memoryview(buffer), 0
         try:
             while True:
                 have += self._decrypted(view[have:])
-                if len(view) - have < RECORD_BYTES:
+                # What is taken from the kernel is also handed on: nothing tells of it again.
+                room = len(view) - have - self._incoming.pending - RECORD_BYTES
+                if room <= 0 or not (arrived := self._received(room)):
                     return have
-                self._incoming.write(self._received())
+                self._incoming.write(arrived)
         except BlockingIOError:
             if not have:
                 raise
@@ -86,9 +87,9 @@ class TlsSocket(socket.socket):
     def _decrypted(self, view: memoryview) -> int:
         read, have = self._tls.read, 0
         try:
-            while self._incoming.pending and len(view) - have >= RECORD_BYTES:
+            while self._incoming.pending:
                 have += read(RECORD_BYTES, view[have:])
-        except ssl.SSLWantReadError:
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass
         return have
 
