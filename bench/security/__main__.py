@@ -28,7 +28,7 @@ from penstock.cli.values import parse_size
 from . import beside, idle, storms, variants
 from .table import page
 
-BESIDE, ACLS, STORMS, IDLE = PARTS = ("tls", "acls", "storms", "idle")
+BESIDE, FEATURES, STORMS, IDLE = PARTS = ("tls", "features", "storms", "idle")
 
 
 def options() -> argparse.Namespace:
@@ -69,7 +69,7 @@ def run(wanted: argparse.Namespace, folder: Path, results: Results) -> None:
     kinds = [kind for kind in beside.KINDS if not results.missing(kind.name)]
     steps = {
         BESIDE: wanted.runs * len(kinds) * len(beside.CHOSEN),
-        ACLS: variants.STEPS,
+        FEATURES: variants.STEPS,
         STORMS: storms.STEPS,
         IDLE: idle.STEPS,
     }
@@ -79,13 +79,13 @@ def run(wanted: argparse.Namespace, folder: Path, results: Results) -> None:
         plan = Plan(kinds, beside.CHOSEN, wanted.runs, wanted.seconds, folder)
         run_rounds(plan, results, progress, lambda _: write(results, wanted.out))
 
-    def acls() -> None:
+    def features() -> None:
         for comparison in variants.COMPARISONS:
             variants.compare(comparison, folder, wanted.seconds, results, progress)
 
     parts: dict[str, Callable[[], None]] = {
         BESIDE: tls,
-        ACLS: acls,
+        FEATURES: features,
         STORMS: lambda: storms.measure(folder, wanted.seconds, results, progress),
         IDLE: lambda: idle.measure(folder, files, results, progress),
     }
