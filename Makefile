@@ -45,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run second-chances test test-all test-apache test-compiled test-compiled-clients test-long test-rotated test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-spark compiled wheels profile docs picture clean iproute peers postgresql prometheus
+.PHONY: help run second-chances test test-all test-apache test-compiled test-compiled-clients test-long test-rotated test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-security bench-spark compiled wheels profile docs picture clean iproute peers postgresql prometheus
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -172,6 +172,9 @@ bench-peers: $(COMPILED_MADE) java peers  ## measure Penstock beside Kafka, NATS
 
 bench-scale: $(COMPILED_MADE)  ## measure what topics, partitions and connections cost as they grow; build/bench/scale.md
 	$(BENCH) -m bench.scale
+
+bench-security: $(COMPILED_MADE) java  ## measure TLS beside Kafka, ACLs, storms of logins, idle encrypted connections; build/bench/security.md
+	$(BENCH) -m bench.security
 
 bench-spark: $(COMPILED_MADE) java  ## measure pipelines on Spark beside Spark's own connector; build/bench/spark.md
 	$(BENCH) -m bench.spark

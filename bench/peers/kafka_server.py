@@ -74,23 +74,25 @@ class KafkaServer(Server):
     def durability(self) -> str:
         return durability(self.fsync)
 
-    def command(self) -> list[str]:
-        data = self.folder / "data"
+    def settings(self) -> dict[str, str]:
+        """All that its file of settings has."""
         broker, controller = f"{self.host}:{self.port}", f"{self.host}:{free_port()}"
-        settings = {
+        return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{controller}",
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{broker},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{broker}",
-            "log.dirs": str(data),
+            "log.dirs": str(self.folder / "data"),
             # A deleted topic's files go by the broker's setting, whatever the topic's was.
             "log.segment.delete.delay.ms": FILE_DELETE_DELAY_MS,
             **SHIPPED_SETTINGS,
         }
+
+    def command(self) -> list[str]:
         file = self.folder / "server.properties"
-        file.write_text(reference.properties(settings))
+        file.write_text(reference.properties(self.settings()))
         self._format(file)
         return reference.java_command(
             "kafka.Kafka", str(file), heap_mb=HEAP_MB, options=JVM_OPTIONS

@@ -160,7 +160,10 @@ class _Publishing:
             writer.sock.close()
 
     def _answered(self, writer: _Writer) -> None:
-        read = writer.receive_into(self._buffer)
+        try:
+            read = writer.receive_into(self._buffer)
+        except BlockingIOError:  # a part of what was encrypted together
+            return
         if not read:
             raise ConnectionResetError("closed by the server")
         answers = writer.acknowledged(self._buffer[:read])

@@ -38,11 +38,17 @@ class PenstockServer(Server):
     def durability(self) -> str:
         return durability(self.fsync)
 
+    def settings(self) -> dict[str, str]:
+        """All that is not by default."""
+        return {"listeners": f"PLAINTEXT://{self.host}:{self.port}"}
+
     def command(self) -> list[str]:
-        data, listen = str(self.folder / "data"), f"{self.host}:{self.port}"
-        command = [sys.executable, "-m", "penstock.cli", "serve", "--data-dir", data]
+        command = [sys.executable, "-m", "penstock.cli", "serve"]
         # HTTP stays on, as it is by default; only its port must not meet another node's.
-        return [*command, "--listen", listen, "--http", "127.0.0.1:0"]
+        command += ["--data-dir", str(self.folder / "data"), "--http", "127.0.0.1:0"]
+        return command + [
+            part for pair in self.settings().items() for part in ("--set", "=".join(pair))
+        ]
 
     def answers(self) -> bool:
         return answers_metadata(self.host, self.port)

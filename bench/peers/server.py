@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -83,6 +84,15 @@ class Server(ABC):
 
     @abstractmethod
     def wire(self) -> Wire: ...
+
+    @property
+    def load_port(self) -> int:
+        """Where the load goes; topics are made at `port`."""
+        return self.port
+
+    def secured(self, sock: socket.socket) -> socket.socket:
+        """What the load sends over, once `sock` is connected."""
+        return sock
 
     def environment(self) -> dict[str, str]:
         return dict(os.environ)

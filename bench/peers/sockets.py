@@ -24,11 +24,13 @@ NS = 1_000_000_000
 def connect(server: Server) -> socket.socket:
     """A connection as the wires want it: blocking, small writes at once."""
     try:
-        sock = socket.create_connection((server.host, server.port), timeout=CONNECT_S_MAX)
+        sock = socket.create_connection((server.host, server.load_port), timeout=CONNECT_S_MAX)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return server.secured(sock)
     except OSError as e:
-        raise PeerError(f"cannot connect to {server.name} at port {server.port}: {e}") from None
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
+        raise PeerError(
+            f"cannot connect to {server.name} at port {server.load_port}: {e}"
+        ) from None
 
 
 @contextmanager

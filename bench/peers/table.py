@@ -31,15 +31,15 @@ def markdown(results: Results, workloads: Sequence[Workload], goals: Sequence[Go
         )
     lines = ["# Penstock beside its peers", "", head, "", LEGEND, ""]
     measured = [w for w in workloads if w.name in results.values]
-    lines += _goals(results, [g for g in goals if g.workload in results.values])
+    lines += goals_table(results, [g for g in goals if g.workload in results.values])
     for section in dict.fromkeys(workload.section for workload in measured):
         of_section = [workload for workload in measured if workload.section == section]
-        lines += [f"## {section}", "", *_section(results, of_section), ""]
-    lines += ["## The peers", "", *_peers(results), "", *_failures(results)]
+        lines += [f"## {section}", "", *section_table(results, of_section), ""]
+    lines += ["## The peers", "", *peers_table(results), "", *failures(results)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _goals(results: Results, goals: Sequence[Goal]) -> Iterator[str]:
+def goals_table(results: Results, goals: Sequence[Goal]) -> Iterator[str]:
     if not goals:
         return
     yield from ("## Goals", "")
@@ -67,7 +67,7 @@ def _their_figure(verdict: Verdict) -> str:
     return (verdict.their_state.nothing or "") if verdict.their_state else ""
 
 
-def _section(results: Results, workloads: Sequence[Workload]) -> Iterator[str]:
+def section_table(results: Results, workloads: Sequence[Workload]) -> Iterator[str]:
     present = [
         name
         for name in results.peers
@@ -123,7 +123,7 @@ def _times(ratio: Spread) -> str:
     return f"{number(ratio.median)}x ({number(ratio.low)} to {number(ratio.high)})"
 
 
-def _peers(results: Results) -> Iterator[str]:
+def peers_table(results: Results) -> Iterator[str]:
     yield "| peer | version | copies | when a message is on disk | with fsync before ack |"
     yield "|---|---|---|---|---|"
     for name, told in results.peers.items():
@@ -135,7 +135,7 @@ def _peers(results: Results) -> Iterator[str]:
         yield f"| {name} | {told['version']} | {told['replication']} | {durability} | {synced} |"
 
 
-def _failures(results: Results) -> Iterator[str]:
+def failures(results: Results) -> Iterator[str]:
     told = [
         f"- {workload}, {peer}, round {entry['round']}: {' '.join(entry['failed'].split())}"
         for workload, peers in results.values.items()

@@ -7,14 +7,17 @@ the dispatcher for good; for one that has to authenticate again the gate looks a
 
 Work that takes long (hashing a password, verifying a signature) is done by `LOGIN_THREADS`, for at
 most `LOGINS_WAITING_MAX` connections at a time; one more is closed, so that its client comes again.
-What fails is answered late, and closes; while the node starts it is not answered, since the user
-may not be known yet. Owned by the event loop's thread.
+On Linux these threads have less of a claim to a processor than the loop: a storm of wrong passwords
+gets what others leave. What fails is answered late, and closes; while the node starts it is not
+answered, since the user may not be known yet. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -56,7 +59,15 @@ log = logging.getLogger("penstock.api")
 
 LOGIN_THREADS: Final = 2
 LOGINS_WAITING_MAX: Final = 1_000
+LOGIN_NICENESS: Final = 10
+"""Of these threads, beside that of the process."""
 _LENGTH_BYTES: Final = 4
+
+
+def _give_way() -> None:
+    """Called in each of the threads; elsewhere than on Linux niceness is the process's."""
+    if sys.platform == "linux":
+        os.nice(LOGIN_NICENESS)
 
 
 class LoginWork:
@@ -64,7 +75,7 @@ class LoginWork:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="login")
+        self._threads = ThreadPoolExecutor(LOGIN_THREADS, "login", _give_way)
         self.waiting = 0
 
     def begin(self, work: Work, done: Callable[[WorkResult], None]) -> bool:

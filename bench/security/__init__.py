@@ -1,0 +1,1 @@
+"""What security costs: TLS beside Apache Kafka and beside none, ACLs, storms of logins."""
