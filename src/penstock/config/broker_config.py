@@ -209,8 +209,23 @@ class BrokerConfig(
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener by which nodes reach each other."""
-        return (self.inter_broker_listener_name or self.listen[0].name).upper()
+        """The name of the listener by which brokers reach each other: where none is named, the
+        first one that is not for the quorum alone.
+        """
+        if self.inter_broker_listener_name:
+            return self.inter_broker_listener_name.upper()
+        names = [listener.name for listener in self.listen]
+        return next((name for name in names if name not in self.controller_listeners), names[0])
+
+    @property
+    def controller_listeners(self) -> tuple[str, ...]:
+        """The names of the listeners that are for the quorum alone."""
+        return tuple(name.upper() for name in self.controller_listener_names)
+
+    @property
+    def quorum_listener(self) -> str:
+        """The name of the listener by which nodes reach each other for the quorum."""
+        return (self.controller_listeners or (self.inter_broker_listener,))[0]
 
     @property
     def listen(self) -> tuple[Listener, ...]:
@@ -352,11 +367,22 @@ def _check(config: BrokerConfig) -> None:
             f"queued.max.request.bytes ({config.queued_max_request_bytes}) cannot be less than "
             f"socket.request.max.bytes ({config.socket_request_max_bytes})"
         )
+    _check_controller_listeners(config)
     check_cluster(config, config.node_id, {listener.name for listener in config.listen})
     _check_group_times(config)
     _check_time("log.retention.ms", config.log_retention_ms)
     _check_time("log.retention.minutes", config.log_retention_minutes)
     _check_time("log.retention.hours", config.log_retention_hours)
+
+
+def _check_controller_listeners(config: BrokerConfig) -> None:
+    here = {listener.name for listener in config.listen}
+    named = config.controller_listeners
+    if named and "controller" in config.process_roles and here.isdisjoint(named):
+        raise ConfigError(
+            f"controller.listener.names is {','.join(named)}, of which none is among listeners "
+            f"({', '.join(sorted(here))}): add it there"
+        )
 
 
 def _check_addresses(config: BrokerConfig) -> None:

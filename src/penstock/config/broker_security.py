@@ -175,6 +175,12 @@ class SaslSettings:
         "that listener and mechanism. Both count from the next start on.",
         update=UpdateMode.PER_BROKER,
     )
+    sasl_mechanism_controller_protocol: str = setting(
+        SettingType.STRING,
+        "GSSAPI",
+        "The same as `sasl.mechanism.inter.broker.protocol`, for the listeners of "
+        "`controller.listener.names`.",
+    )
     sasl_jaas_config: str | None = setting(
         SettingType.PASSWORD,
         None,

@@ -86,7 +86,7 @@ class ControllerSeat:
         self.active = ActiveController(
             controller,
             config.node_id,
-            config.inter_broker_listener,
+            driver.peers.ways.brokers,
             driver.now_ms,
             driver.wall_ms,
             self.submit,

@@ -18,7 +18,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api import handlers
-from penstock.api.dispatcher import EVERYTHING, NOTHING, WHILE_STARTING, Dispatcher
+from penstock.api.dispatcher import EVERYTHING, NOTHING, WHILE_STARTING
 from penstock.auth.authorizer import Authorizer, parse_super_users
 from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
 from penstock.base.errors import PenstockError
@@ -41,11 +41,12 @@ from penstock.node.authentication import Authentication
 from penstock.node.certificates import Certificates
 from penstock.node.compaction import Compaction
 from penstock.node.descriptors import shared_out
+from penstock.node.doors import Doors
 from penstock.node.formation import Formation, Formed
 from penstock.node.housekeeping import Housekeeping
 from penstock.node.listening import Listening, listening
-from penstock.node.logins import own_login
 from penstock.node.metrics import NodeMetrics
+from penstock.node.ways import ways_of
 from penstock.observe.health import Health
 from penstock.observe.http import HttpServer
 from penstock.observe.loop_lag import sample_loop_lag
@@ -96,7 +97,7 @@ class Node:
         self._compaction: Compaction | None = None
         self._housekeeping: Housekeeping | None = None
         self._lag_sampler: asyncio.Task[None] | None = None
-        self._dispatcher: Dispatcher | None = None
+        self._doors: Doors | None = None
         self._grace_s = STOP_GRACE_S
         self._state = "starting"
         self.failed: asyncio.Future[str] | None = None
@@ -127,9 +128,9 @@ class Node:
         certificates = self._certificates = Certificates(config, clock.now_ms)
         for listener in config.listen:
             certificates.load(listener.name)
-        peers = self._peers = Peers(
-            f"node-{config.node_id}", tls=certificates.for_peers, sasl=own_login(config)
-        )
+        certificates.load(config.quorum_listener)
+        ways = ways_of(config, certificates)
+        peers = self._peers = Peers(f"node-{config.node_id}", ways=ways)
         metadata_log = MetadataLog(logs.get_or_create(METADATA_PARTITION, METADATA_TOPIC_ID), clock)
         quorum = self._quorum = QuorumDriver(metadata_log, peers, self._settings, clock, rng)
         broker = self._broker = Broker(
@@ -145,8 +146,8 @@ class Node:
         )
         broker.tell_without_effect()
         quorum.metadata.on_failed = self._fail
-        dispatcher = self._dispatcher = Dispatcher(broker.services)
-        listeners, endpoints = self._take_addresses(broker, dispatcher, metrics, certificates)
+        doors = self._doors = Doors(broker.services)
+        listeners, endpoints = self._take_addresses(broker, doors, metrics, certificates)
         await listeners.start()
         await self._start_http(metrics)
         formed = await self._form(metadata_log, peers, stored)
@@ -157,12 +158,12 @@ class Node:
         quorum.start(
             ReplicaKey(config.node_id, directory_id),
             formed.cluster_id,
-            quorum_config(config, formed),
-            [e for e in endpoints if e.name == config.inter_broker_listener],
+            quorum_config(config, formed, ways.quorum),
+            endpoints,
         )
-        dispatcher.serves = WHILE_STARTING
+        doors.open(WHILE_STARTING)
         await self.unless_failed(self._join(broker, endpoints, directory_id))
-        dispatcher.serves = EVERYTHING
+        doors.open(EVERYTHING)
         self._begin_duties(broker, metrics)
         log.info(
             "node %d serves",
@@ -173,14 +174,14 @@ class Node:
     def _take_addresses(
         self,
         broker: Broker,
-        dispatcher: Dispatcher,
+        doors: Doors,
         metrics: NodeMetrics,
         certificates: Certificates,
     ) -> tuple[Listening, list[Endpoint]]:
         """Bind the listeners; nobody is served yet."""
         config = self._config
         authentication = self._authentication = Authentication(
-            config, dispatcher, broker.metadata, self._clock.now_ms
+            config, doors, broker.metadata, self._clock.now_ms
         )
         broker.quorum.metadata.on_committed(authentication.metadata_changed)
         listeners = self._listening = Listening(
@@ -229,6 +230,7 @@ class Node:
                     security_protocol=SECURITY_PROTOCOLS.index(config.protocol(e.name)),
                 )
                 for e in endpoints
+                if e.name not in config.controller_listeners
             ],
             features=[
                 Feature(name=name, min_supported_version=low, max_supported_version=high)
@@ -330,9 +332,9 @@ class Node:
 
     def _fail(self, reason: str) -> None:
         """Stop serving: the answers of this node may be wrong."""
-        assert self._dispatcher is not None
+        assert self._doors is not None
         assert self.failed is not None
-        self._dispatcher.serves = NOTHING
+        self._doors.open(NOTHING)
         if not self.failed.done():
             self.failed.set_result(reason)
 
@@ -414,11 +416,12 @@ def auto_joins(config: BrokerConfig) -> bool:
     return listed or config.controller_quorum_auto_join_enable
 
 
-def quorum_config(config: BrokerConfig, formed: Formed) -> QuorumConfig:
+def quorum_config(config: BrokerConfig, formed: Formed, listeners: tuple[str, ...]) -> QuorumConfig:
     others = [(v.host, v.port) for v in config.first_voters if v.id != config.node_id]
     return QuorumConfig(
         cluster_id=formed.cluster_id,
-        listener_name=config.inter_broker_listener,
+        listeners=listeners,
+        listed=tuple((v.id, v.host, v.port) for v in config.first_voters),
         bootstrap_servers=(*others, *config.bootstrap_servers),
         founder=formed.founder,
         election_timeout_ms=config.controller_quorum_election_timeout_ms,

@@ -163,7 +163,7 @@ def advance(core: Core, role: Leader) -> bool:
 
 def on_epoch_response(
     core: Core,
-    _sent: Sent,
+    sent: Sent,
     response: BeginQuorumEpochResponse | EndQuorumEpochResponse,
     now_ms: int,
 ) -> None:
@@ -172,7 +172,7 @@ def on_epoch_response(
     """
     part = None if response.error_code else messages.only_partition(response)
     if part is not None:
-        address = messages.told_address(response, part.leader_id)
+        address = messages.told_address(response, part.leader_id, sent.to)
         learn(core, part.leader_epoch, part.leader_id, address, now_ms)
 
 

@@ -29,9 +29,7 @@ def become_follower(
     core.become(Follower(leader_id, now_ms + core.fetch_timeout_ms(), now_ms))
 
 
-def learn(
-    core: Core, epoch: int, leader_id: int, address: tuple[str, int] | None, now_ms: int
-) -> None:
+def learn(core: Core, epoch: int, leader_id: int, address: Destination | None, now_ms: int) -> None:
     """A message has `leader_id` (-1: none) as the leader of `epoch`, at `address` if known."""
     if epoch < core.epoch:
         return
@@ -42,7 +40,7 @@ def learn(
     )
     if leader_id == core.me.id:
         leader_id = NO_NODE
-    to = Destination(leader_id, *address) if address else core.address_of(leader_id)
+    to = core.better(address, core.address_of(leader_id))
     if leader_id == NO_NODE or to is None:
         if epoch > core.epoch:
             become_unattached(core, epoch, now_ms)

@@ -35,7 +35,7 @@ class Driven:
             self.rig.register(broker)
             self.rig.heartbeat(broker)
         self.active = ActiveController(
-            self.rig.controller, HERE, "PLAINTEXT", self.now_ms, self.now_ms, self.submit
+            self.rig.controller, HERE, ("PLAINTEXT",), self.now_ms, self.now_ms, self.submit
         )
         self.active.start()
 
