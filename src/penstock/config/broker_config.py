@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.ids import parse_uuid
 from penstock.config.broker_audit import AuditSettings
@@ -33,6 +33,7 @@ from penstock.config.listeners import (
     PLAINTEXT,
     SASL_PROTOCOLS,
     SECURITY_PROTOCOLS,
+    SSL,
     TLS_PROTOCOLS,
     Listener,
     parse_address,
@@ -53,6 +54,9 @@ from penstock.config.table import (
     value_text,
 )
 
+HTTP_LISTENER: Final = "HTTP"
+"""Under this name stand the ssl settings of the HTTP address."""
+HTTPS: Final = "https://"
 _NO_BROKER_ID = -1
 
 
@@ -101,7 +105,11 @@ class NodeSettings:
     penstock_http_listen: str = setting(
         SettingType.STRING,
         "127.0.0.1:8082",
-        "HOST:PORT of the HTTP address with `/metrics`, `/healthz` and `/readyz`; empty for none.",
+        "HOST:PORT of the HTTP address with `/metrics`, `/healthz` and `/readyz`; empty for none. "
+        "`https://HOST:PORT` encrypts it: with the certificate that the `ssl` settings name, or "
+        "one of its own (`listener.name.http.ssl.keystore.location` and the like; "
+        "`listener.name.http.ssl.client.auth=required` lets in none but clients with a "
+        "certificate).",
     )
     penstock_busy_poll_us: int = setting(
         SettingType.INT,
@@ -253,6 +261,8 @@ class BrokerConfig(
 
     def protocol(self, listener: str) -> str:
         """The security protocol of a listener."""
+        if listener == HTTP_LISTENER and self.http_is_encrypted:
+            return SSL
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         return protocols.get(listener, listener if listener in SECURITY_PROTOCOLS else PLAINTEXT)
 
@@ -299,8 +309,12 @@ class BrokerConfig(
 
     @property
     def http_listen(self) -> tuple[str, int] | None:
-        text = self.penstock_http_listen
+        text = self.penstock_http_listen.removeprefix(HTTPS)
         return parse_address(text, "penstock.http.listen") if text else None
+
+    @property
+    def http_is_encrypted(self) -> bool:
+        return self.penstock_http_listen.startswith(HTTPS)
 
 
 _NO_TIER = "it has no remote tier"
@@ -411,12 +425,16 @@ def _check_addresses(config: BrokerConfig) -> None:
                 f"({listener.name}://:{listener.port}) to have this machine's own name advertised"
             )
     parse_per_ip(config.max_connections_per_ip_overrides)
-    if config.penstock_http_listen:
-        parse_address(config.penstock_http_listen, "penstock.http.listen")
+    if config.http_listen is not None and config.http_is_encrypted and HTTP_LISTENER in names:
+        raise ConfigError(
+            f"listeners cannot have one by the name {HTTP_LISTENER} where penstock.http.listen is "
+            "encrypted: its ssl settings have that name"
+        )
 
 
 def _check_protocols(config: BrokerConfig) -> None:
-    for name in (listener.name for listener in config.listen):
+    http = [HTTP_LISTENER] if config.http_is_encrypted else []
+    for name in [*(listener.name for listener in config.listen), *http]:
         if config.protocol(name) in TLS_PROTOCOLS:
             check_tls(name, config.tls_texts(name))
         if config.protocol(name) in SASL_PROTOCOLS:

@@ -99,6 +99,10 @@ class Certificates:
         found = self._loaded.get(listener)
         return None if found is None else found.client
 
+    def handshakes_failed(self) -> dict[str, int]:
+        """By listener."""
+        return {listener: tls.failed_total for listener, tls in self._tls.items()}
+
     def not_after_s(self) -> dict[str, float]:
         """When the certificate of each listener ends, in seconds since 1970."""
         return {listener: found.not_after_s for listener, found in self._loaded.items()}

@@ -23,7 +23,7 @@ from penstock.auth.authorizer import Authorizer, parse_super_users
 from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
 from penstock.base.errors import PenstockError
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, parse_uuid
-from penstock.config.broker_config import BrokerConfig
+from penstock.config.broker_config import HTTP_LISTENER, HTTPS, BrokerConfig
 from penstock.config.layers import BrokerSettings
 from penstock.config.listeners import SECURITY_PROTOCOLS, address_text
 from penstock.config.log_config import LogConfig
@@ -44,6 +44,7 @@ from penstock.node.descriptors import shared_out
 from penstock.node.doors import Doors
 from penstock.node.formation import Formation, Formed
 from penstock.node.housekeeping import Housekeeping
+from penstock.node.https import HttpsServer
 from penstock.node.listening import Listening, listening
 from penstock.node.metrics import NodeMetrics
 from penstock.node.ways import ways_of
@@ -105,6 +106,7 @@ class Node:
         self.metrics: NodeMetrics | None = None
         self.kafka_address = ""
         self.http_address = ""
+        """HOST:PORT, behind https:// where it is encrypted."""
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -202,7 +204,7 @@ class Node:
 
         broker.on_settings_changed = settings_changed
         metrics.watch(broker, listeners.servers)
-        metrics.watch_doors(listeners.servers, certificates, authentication)
+        metrics.watch_doors(certificates, authentication)
         authentication.start()
         return listeners, endpoints
 
@@ -298,10 +300,16 @@ class Node:
         address = self._config.http_listen
         if address is None:
             return
-        self._http = HttpServer(metrics.registry, self.health)
+        assert self._certificates is not None
+        tls = self._certificates.load(HTTP_LISTENER)
+        if tls is None:
+            self._http = HttpServer(metrics.registry, self.health)
+        else:
+            self._http = HttpsServer(metrics.registry, self.health, tls)
         with listening(*address, "--http HOST:PORT"):
             await self._http.start(*address)
-        self.http_address = address_text(*self._http.address)
+        scheme = "" if tls is None else HTTPS
+        self.http_address = scheme + address_text(*self._http.address)
 
     # -- health and stop -----------------------------------------------------------------------
 
