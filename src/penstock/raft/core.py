@@ -66,6 +66,7 @@ class Core:
         "high_watermark",
         "in_flight",
         "leader_address",
+        "leader_said_where",
         "log",
         "me",
         "rng",
@@ -98,6 +99,10 @@ class Core:
         self.effects: list[Effect] = []
         self.in_flight: dict[int, Sent] = {}
         self.leader_address: Destination | None = None
+        self.leader_said_where = False
+        """The leader itself has, with all its listeners: what others or the voter set say of it is
+        older.
+        """
         self.election_failures = 0
         """Rounds in a row that brought no leader; the pause before the next grows with them."""
         self.sync_ms = 0
@@ -154,6 +159,8 @@ class Core:
         told = self.leader_address
         if told is None or told.node_id != node_id:
             return self._registered(node_id) or self._listed(node_id)
+        if self.leader_said_where:
+            return told
         return self.better(told, self._registered(node_id))
 
     def better(self, told: Destination | None, known: Destination | None) -> Destination | None:
@@ -161,6 +168,11 @@ class Core:
         if told is None or (known is not None and self._is_wanted(known) > self._is_wanted(told)):
             return known
         return told
+
+    def leader_is_at(self, address: Destination | None, *, said_itself: bool = False) -> None:
+        """None: there is no leader to be reached."""
+        self.leader_address = address
+        self.leader_said_where = said_itself
 
     def address_to_tell(self, node_id: int) -> Destination | None:
         """Where whoever asks reaches `node_id`: by the listener by which it asks."""

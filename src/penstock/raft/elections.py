@@ -45,7 +45,7 @@ def become_candidate(core: Core, now_ms: int) -> None:
     core.elect(
         QuorumState(core.epoch + 1, voted_id=core.me.id, voted_directory_id=core.me.directory_id)
     )
-    core.leader_address = None
+    core.leader_is_at(None)
     core.become(
         Candidate(
             now_ms + core.election_timeout_ms(),

@@ -234,6 +234,8 @@ def on_begin(core: Core, token: object, request: BeginQuorumEpochRequest, now_ms
     elif isinstance(role, Follower):
         # It is alive, even if a connection to it was refused.
         role.leader_lost, role.election_ms = False, NEVER_MS
+    if address is not None and core.leader_id == part.leader_id != core.me.id:
+        core.leader_is_at(address, said_itself=True)
     core.reply(token, messages.begin_response(core, ErrorCode.NONE))
 
 

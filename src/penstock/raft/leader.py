@@ -31,7 +31,7 @@ def become_leader(core: Core, granting: list[ReplicaKey], now_ms: int) -> None:
     others = [key for key in core.voters.keys if key != core.me]
     core.become(Leader(start, {key: Progress(heard_ms=now_ms, begin_ms=now_ms) for key in others}))
     core.election_failures = 0
-    core.leader_address = None
+    core.leader_is_at(None)
     core.effects.append(BecameLeader(core.epoch, start))
     records = [control_records.leader_change(core.me.id, core.voters.keys, granting, now_ms)]
     if core.kraft_version < KRAFT_VERSION:
