@@ -190,6 +190,13 @@ class SaslSettings:
         "`password` are this node's own.",
         update=UpdateMode.PER_BROKER,
     )
+    penstock_founding_scram_file: str | None = setting(
+        SettingType.STRING,
+        None,
+        "A file with the first users of a new cluster, one in each line, as `kafka-storage format "
+        "--add-scram` takes them: `SCRAM-SHA-512=[name=admin,password=...]`. The node that founds "
+        "the cluster reads it, once; afterwards it can go.",
+    )
     sasl_server_max_receive_size: int = setting(
         SettingType.INT,
         524_288,

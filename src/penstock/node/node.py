@@ -43,6 +43,7 @@ from penstock.node.compaction import Compaction
 from penstock.node.descriptors import shared_out
 from penstock.node.doors import Doors
 from penstock.node.formation import Formation, Formed
+from penstock.node.founding import FoundingUsers
 from penstock.node.housekeeping import Housekeeping
 from penstock.node.https import HttpsServer
 from penstock.node.listening import Listening, listening
@@ -156,6 +157,11 @@ class Node:
         meta = logs.ensure_meta(config.node_id, formed.cluster_id)
         broker.cluster.id = formed.cluster_id
         add_build_info(metrics.registry, config.node_id, formed.cluster_id)
+        if formed.founder and config.penstock_founding_scram_file:
+            users = FoundingUsers(config.penstock_founding_scram_file, rng)
+            if metadata_log.is_new:
+                users.check()
+            quorum.seat.first_records = users.records
         directory_id = parse_uuid(meta["directory.id"])
         quorum.start(
             ReplicaKey(config.node_id, directory_id),

@@ -9,13 +9,14 @@ import pytest
 from penstock.base.errors import ErrorCode
 from penstock.raft.control_records import voters_record
 from penstock.raft.effects import Reply
+from penstock.raft.state import QuorumState
 from penstock.raft.stored import StoredLog
 from penstock.raft.types import Endpoint
 from penstock.raft.voters import VoterNode, VoterSet
 from penstock.wire.messages import fetch, update_raft_voter, vote
 from penstock.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from penstock.wire.records import build_batch
-from unit.raft.rig import NOW, Rig, fetch_response, key, vote_request
+from unit.raft.rig import NOW, Rig, fetch_response, key, vote_request, vote_response
 from unit.raft.test_leading import committed, update
 
 BOTH = ("SAFE", "PLAIN")
@@ -69,8 +70,8 @@ def test_what_this_replica_has_closed_it_does_not_speak() -> None:
 
 
 def test_a_leader_that_begins_to_offer_the_right_listener_is_reached_by_it() -> None:
-    rig = rig_with(("PLAIN",))
-    rig.follows(2, 4, *endpoints(2, "PLAIN"))
+    log = log_with(voter(1, "PLAIN"), voter(2, "PLAIN"), voter(3, "PLAIN"))
+    rig = Rig(log, QuorumState(4, leader_id=2), listeners=BOTH)
     assert rig.sent[0].to == (2, "h2", 9092, "PLAIN")
     moved = VoterSet([voter(1, "PLAIN"), voter(2, "PLAIN", "SAFE"), voter(3, "PLAIN")])
     records = build_batch(
@@ -79,6 +80,21 @@ def test_a_leader_that_begins_to_offer_the_right_listener_is_reached_by_it() -> 
     rig.answer(rig.sent[0], fetch_response(4, 2, high_watermark=3, records=records))
     rig.flush()
     assert rig.sent[0].to == (2, "h2", 9093, "SAFE")
+
+
+def test_the_word_of_the_leader_counts_above_older_records() -> None:
+    """It has gone back to the plain listener, and this replica has not heard of that yet."""
+    rig = rig_with(("PLAIN", "SAFE"))
+    rig.follows(2, 4, *endpoints(2, "PLAIN"))
+    assert rig.sent[0].to == (2, "h2", 9092, "PLAIN")
+    rig.done(rig.quorum.on_failed(rig.sent[0].token, rig.now))
+    rig.wait(3_000)
+    assert rig.quorum.role == "Prospective"
+    for send in rig.sent:
+        rig.answer(send, vote_response(4, granted=False))
+    assert rig.quorum.leader_address == (2, "h2", 9092, "PLAIN"), "after a pre-vote that failed"
+    rig.follows(2, 5, *endpoints(2, "PLAIN", "SAFE"))
+    assert rig.quorum.leader_address == (2, "h2", 9093, "SAFE")
 
 
 def test_what_is_told_by_another_listener_does_not_lead_back_to_it() -> None:
