@@ -217,3 +217,26 @@ def test_a_roll_that_is_half_done_when_nodes_die_and_that_goes_back(tmp_path: Pa
         assert not any(is_open(secured.secure_at(node_id)) for node_id in NODES)
     finally:
         secured.cluster.close()
+
+
+def test_a_cluster_that_was_stopped_as_a_whole_comes_back_with_other_listeners(
+    tmp_path: Path,
+) -> None:
+    """What each knows of the others is out of date; their settings say where they are now."""
+    secured = SecuredCluster(tmp_path)
+    try:
+        for node_id in NODES:
+            secured.configure(node_id, plain=True, secure=False, between="PLAINTEXT")
+        secured.launch()
+        make_topic(secured.plain_client())
+        load = Load(secured.plain_client())
+        load.goes_on()
+        load.end()
+        secured.cluster.stop_all()
+        for node_id in NODES:
+            secured.configure(node_id, plain=False, secure=True, between="SASL_SSL")
+        secured.launch()
+        eventually(lambda: secured.in_sync(secured.secure_client()))
+        check_all(secured.secure_client(), load.next)
+    finally:
+        secured.cluster.close()

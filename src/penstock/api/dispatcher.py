@@ -89,9 +89,12 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self.serves = WHILE_FORMING
+        self.is_open = False
+        """Whether the node has started: it serves here what it ever will."""
 
     def open(self, serves: frozenset[ApiKey]) -> None:
         """From now on serve this, as far as it is served here at all."""
+        self.is_open = serves is EVERYTHING
         self.serves = serves if self._most is EVERYTHING else serves & self._most
 
     def __call__(self, connection: Connection, frame: memoryview, received_ns: int) -> None:
