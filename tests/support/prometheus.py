@@ -11,7 +11,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,12 +75,17 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, target: str, rules: Path) -> Iterator[Prometheus]:
-    """A server that scrapes `target` and evaluates `rules` meanwhile."""
+def prometheus(
+    folder: Path, target: str, rules: Path, way: Mapping[str, Any] | None = None
+) -> Iterator[Prometheus]:
+    """A server that scrapes `target` and evaluates `rules` meanwhile; `way` has what its
+    configuration says of the scrape besides.
+    """
+    scrape = {"job_name": JOB, "static_configs": [{"targets": [target]}], **(way or {})}
     config = {
         "global": {"scrape_interval": SCRAPE_INTERVAL, "evaluation_interval": SCRAPE_INTERVAL},
         "rule_files": [str(rules)],
-        "scrape_configs": [{"job_name": JOB, "static_configs": [{"targets": [target]}]}],
+        "scrape_configs": [scrape],
     }
     path = folder / "prometheus.yml"
     path.write_text(json.dumps(config))  # which is YAML, too

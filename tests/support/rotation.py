@@ -33,6 +33,7 @@ BY_FILE = frozenset(
         "interop/test_delivery_doc",
         "interop/test_deploy_doc",
         "interop/test_testing_doc",
+        "interop/test_roll_to_security",
         # Kafka as the referee: what was compared changes seldom.
         "interop/auth/test_java_quotas",
         "interop/auth/test_java_sasl",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from penstock.api.dispatcher import OF_QUORUM
 from penstock.api.registry import APIS, Request, handler
 from penstock.base.errors import ErrorCode
 from penstock.serving.services import Services
@@ -50,6 +51,7 @@ def api_versions(services: Services, request: Request[ApiVersionsRequest]) -> Ap
                 max_version=api.versions[-1],
             )
             for api in sorted(APIS.values(), key=lambda api: api.key)
+            if api.key in OF_QUORUM or request.listener not in services.quorum.listeners
         ],
         supported_features=[
             SupportedFeatureKey(

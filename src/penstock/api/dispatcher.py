@@ -43,7 +43,7 @@ from penstock.base.steps import at_once
 from penstock.net.connection import Connection
 from penstock.net.exchange import Exchange
 from penstock.net.turn import Turn, in_turns
-from penstock.wire.apis import ApiKey
+from penstock.wire.apis import APIS, ApiKey
 from penstock.wire.errors import WireError
 from penstock.wire.schema import Message
 
@@ -77,17 +77,28 @@ CODES_PER_CHECK = 1_000
 EVERYTHING: Final = frozenset(ApiKey)
 NOTHING: frozenset[ApiKey] = frozenset()
 """What a node serves that has failed: nothing; every connection is closed."""
+OF_QUORUM: Final = frozenset(key for key, api in APIS.items() if api.listener != "broker")
+"""What a listener serves that is for the metadata quorum alone."""
 
 
 class Dispatcher:
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, most: frozenset[ApiKey] = EVERYTHING) -> None:
+        """`most` is what it serves when the node serves everything."""
         self._services = services
         self._quotas = services.quotas
+        self._most = most
         self.audit = services.audit
         """None where nothing is audited."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
         self.serves = WHILE_FORMING
+        self.is_open = False
+        """Whether the node has started: it serves here what it ever will."""
+
+    def open(self, serves: frozenset[ApiKey]) -> None:
+        """From now on serve this, as far as it is served here at all."""
+        self.is_open = serves is EVERYTHING
+        self.serves = serves if self._most is EVERYTHING else serves & self._most
 
     def __call__(self, connection: Connection, frame: memoryview, received_ns: int) -> None:
         """Start the request in `frame`; its answer goes through the exchange."""

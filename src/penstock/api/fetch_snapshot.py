@@ -14,7 +14,7 @@ async def fetch_snapshot(
 ) -> FetchSnapshotResponse:
     try:
         response: FetchSnapshotResponse = await services.quorum.fetch_snapshot(
-            request.principal, request.body
+            request.principal, request.body, request.listener
         )
     except ApiError as e:
         return FetchSnapshotResponse(error_code=e.code)

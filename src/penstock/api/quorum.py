@@ -31,15 +31,17 @@ async def handled(
 ) -> R:
     """The quorum's answer to another node."""
     try:
-        return cast("R", await services.quorum.handle(request.principal, request.body))
+        answer = services.quorum.handle(request.principal, request.body, request.listener)
+        return cast("R", await answer)
     except ApiError as e:
         return refusal(e.code)
 
 
 def fetch_metadata(services: Services, exchange: Exchange, request: FetchRequest) -> None:
     try:
+        connection = exchange.connection
         waiting = services.quorum.fetch(
-            exchange.connection.principal, request, partial(_answer, exchange)
+            connection.principal, request, connection.listener, partial(_answer, exchange)
         )
     except ApiError as e:
         _answer(exchange, FetchResponse(error_code=e.code))

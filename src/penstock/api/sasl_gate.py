@@ -24,7 +24,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import Final
 
-from penstock.api.dispatcher import EVERYTHING, Dispatcher
+from penstock.api.dispatcher import Dispatcher
 from penstock.api.frames import UNKNOWN_VERSION, BadHeader, encode_response, read_header
 from penstock.auth.mechanism import Work
 from penstock.auth.sasl import (
@@ -174,7 +174,7 @@ class SaslGate:
             self._failed(connection, login, verdict.reason or "")
             # While the node starts the user may not be known yet: without an answer the client
             # comes again.
-            told = isinstance(verdict, Answer) and self._dispatcher.serves is EVERYTHING
+            told = isinstance(verdict, Answer) and self._dispatcher.is_open
             end = partial(_answer_and_close, exchange, verdict) if told else connection.abort
             self._loop.call_later(verdict.delay_ms / 1000, end)
             return

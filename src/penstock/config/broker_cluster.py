@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -104,7 +105,18 @@ class BrokerSessionSettings:
     inter_broker_listener_name: str | None = setting(
         SettingType.STRING,
         None,
-        "The listener by which nodes reach each other; where it is not set, the first one.",
+        "The listener by which this node reaches other brokers; where it is not set, the first "
+        "one. It may be another one after a restart: a node that offers it is reached by it, one "
+        "that does not by another listener that both have, until it does.",
+    )
+    controller_listener_names: tuple[str, ...] = setting(
+        SettingType.LIST,
+        (),
+        "Listeners that serve the metadata quorum and nothing else, which clients are not told of. "
+        "By the first one this node reaches the quorum and the active controller; at least one "
+        "must be among its `listeners`, unless `process.roles` is `broker`. Where none is named, "
+        "`inter.broker.listener.name` is for that, too, and every listener serves the quorum.",
+        importance=Importance.HIGH,
     )
     broker_heartbeat_interval_ms: int = setting(
         SettingType.INT,
@@ -272,9 +284,25 @@ def check_cluster(config: ClusterSettings, node_id: int, listeners: set[str]) ->
         )
     if config.replica_socket_timeout_ms < config.replica_fetch_wait_max_ms:
         raise ConfigError("replica.socket.timeout.ms cannot be less than replica.fetch.wait.max.ms")
+    _check_between(config, listeners)
+
+
+def _check_between(config: ClusterSettings, listeners: Collection[str]) -> None:
+    """By which listeners nodes reach each other."""
     name = config.inter_broker_listener_name
     if name is not None and name.upper() not in listeners:
         raise ConfigError(
             f"inter.broker.listener.name is {name}, which is not among listeners "
             f"({', '.join(sorted(listeners))})"
+        )
+    of_quorum = [one.upper() for one in config.controller_listener_names]
+    if name is not None and name.upper() in of_quorum:
+        raise ConfigError(
+            f"inter.broker.listener.name is {name}, which is among controller.listener.names: that "
+            "is for listeners that serve the metadata quorum alone"
+        )
+    if of_quorum and set(listeners) <= set(of_quorum):
+        raise ConfigError(
+            "listeners has none but those of controller.listener.names: clients and other brokers "
+            "need one, too"
         )

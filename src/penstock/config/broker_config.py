@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.ids import parse_uuid
 from penstock.config.broker_audit import AuditSettings
@@ -35,6 +35,7 @@ from penstock.config.listeners import (
     PLAINTEXT,
     SASL_PROTOCOLS,
     SECURITY_PROTOCOLS,
+    SSL,
     TLS_PROTOCOLS,
     Listener,
     parse_address,
@@ -55,6 +56,9 @@ from penstock.config.table import (
     value_text,
 )
 
+HTTP_LISTENER: Final = "HTTP"
+"""Under this name stand the ssl settings of the HTTP address."""
+HTTPS: Final = "https://"
 _NO_BROKER_ID = -1
 
 
@@ -103,7 +107,11 @@ class NodeSettings:
     penstock_http_listen: str = setting(
         SettingType.STRING,
         "127.0.0.1:8082",
-        "HOST:PORT of the HTTP address with `/metrics`, `/healthz` and `/readyz`; empty for none.",
+        "HOST:PORT of the HTTP address with `/metrics`, `/healthz` and `/readyz`; empty for none. "
+        "`https://HOST:PORT` encrypts it: with the certificate that the `ssl` settings name, or "
+        "one of its own (`listener.name.http.ssl.keystore.location` and the like; "
+        "`listener.name.http.ssl.client.auth=required` lets in none but clients with a "
+        "certificate).",
     )
     penstock_busy_poll_us: int = setting(
         SettingType.INT,
@@ -213,8 +221,23 @@ class BrokerConfig(
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener by which nodes reach each other."""
-        return (self.inter_broker_listener_name or self.listen[0].name).upper()
+        """The name of the listener by which brokers reach each other: where none is named, the
+        first one that is not for the quorum alone.
+        """
+        if self.inter_broker_listener_name:
+            return self.inter_broker_listener_name.upper()
+        names = [listener.name for listener in self.listen]
+        return next((name for name in names if name not in self.controller_listeners), names[0])
+
+    @property
+    def controller_listeners(self) -> tuple[str, ...]:
+        """The names of the listeners that are for the quorum alone."""
+        return tuple(name.upper() for name in self.controller_listener_names)
+
+    @property
+    def quorum_listener(self) -> str:
+        """The name of the listener by which nodes reach each other for the quorum."""
+        return (self.controller_listeners or (self.inter_broker_listener,))[0]
 
     @property
     def listen(self) -> tuple[Listener, ...]:
@@ -242,6 +265,8 @@ class BrokerConfig(
 
     def protocol(self, listener: str) -> str:
         """The security protocol of a listener."""
+        if listener == HTTP_LISTENER and self.http_is_encrypted:
+            return SSL
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         return protocols.get(listener, listener if listener in SECURITY_PROTOCOLS else PLAINTEXT)
 
@@ -288,8 +313,12 @@ class BrokerConfig(
 
     @property
     def http_listen(self) -> tuple[str, int] | None:
-        text = self.penstock_http_listen
+        text = self.penstock_http_listen.removeprefix(HTTPS)
         return parse_address(text, "penstock.http.listen") if text else None
+
+    @property
+    def http_is_encrypted(self) -> bool:
+        return self.penstock_http_listen.startswith(HTTPS)
 
 
 _NO_TIER = "it has no remote tier"
@@ -356,12 +385,23 @@ def _check(config: BrokerConfig) -> None:
             f"queued.max.request.bytes ({config.queued_max_request_bytes}) cannot be less than "
             f"socket.request.max.bytes ({config.socket_request_max_bytes})"
         )
+    _check_controller_listeners(config)
     check_cluster(config, config.node_id, {listener.name for listener in config.listen})
     check_encryption(config, config.penstock_encryption_key_id)
     _check_group_times(config)
     _check_time("log.retention.ms", config.log_retention_ms)
     _check_time("log.retention.minutes", config.log_retention_minutes)
     _check_time("log.retention.hours", config.log_retention_hours)
+
+
+def _check_controller_listeners(config: BrokerConfig) -> None:
+    here = {listener.name for listener in config.listen}
+    named = config.controller_listeners
+    if named and "controller" in config.process_roles and here.isdisjoint(named):
+        raise ConfigError(
+            f"controller.listener.names is {','.join(named)}, of which none is among listeners "
+            f"({', '.join(sorted(here))}): add it there"
+        )
 
 
 def _check_addresses(config: BrokerConfig) -> None:
@@ -390,12 +430,16 @@ def _check_addresses(config: BrokerConfig) -> None:
                 f"({listener.name}://:{listener.port}) to have this machine's own name advertised"
             )
     parse_per_ip(config.max_connections_per_ip_overrides)
-    if config.penstock_http_listen:
-        parse_address(config.penstock_http_listen, "penstock.http.listen")
+    if config.http_listen is not None and config.http_is_encrypted and HTTP_LISTENER in names:
+        raise ConfigError(
+            f"listeners cannot have one by the name {HTTP_LISTENER} where penstock.http.listen is "
+            "encrypted: its ssl settings have that name"
+        )
 
 
 def _check_protocols(config: BrokerConfig) -> None:
-    for name in (listener.name for listener in config.listen):
+    http = [HTTP_LISTENER] if config.http_is_encrypted else []
+    for name in [*(listener.name for listener in config.listen), *http]:
         if config.protocol(name) in TLS_PROTOCOLS:
             check_tls(name, config.tls_texts(name))
         if config.protocol(name) in SASL_PROTOCOLS:

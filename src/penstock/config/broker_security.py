@@ -175,6 +175,12 @@ class SaslSettings:
         "that listener and mechanism. Both count from the next start on.",
         update=UpdateMode.PER_BROKER,
     )
+    sasl_mechanism_controller_protocol: str = setting(
+        SettingType.STRING,
+        "GSSAPI",
+        "The same as `sasl.mechanism.inter.broker.protocol`, for the listeners of "
+        "`controller.listener.names`.",
+    )
     sasl_jaas_config: str | None = setting(
         SettingType.PASSWORD,
         None,
@@ -183,6 +189,13 @@ class SaslSettings:
         "ann in by PLAIN (users with SCRAM credentials get in by PLAIN without it); `username` and "
         "`password` are this node's own.",
         update=UpdateMode.PER_BROKER,
+    )
+    penstock_founding_scram_file: str | None = setting(
+        SettingType.STRING,
+        None,
+        "A file with the first users of a new cluster, one in each line, as `kafka-storage format "
+        "--add-scram` takes them: `SCRAM-SHA-512=[name=admin,password=...]`. The node that founds "
+        "the cluster reads it, once; afterwards it can go.",
     )
     sasl_server_max_receive_size: int = setting(
         SettingType.INT,

@@ -128,7 +128,7 @@ class BrokerSettings:
         """What others were told when this broker registered has to stay."""
         started = self._started
         names = {listener.name for listener in started.advertised}
-        names.add(started.inter_broker_listener)
+        names |= {started.inter_broker_listener, started.quorum_listener}
         for listener in started.listen:
             if listener.name in names and listener not in config.listen:
                 raise ConfigError(

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
+from penstock.base.endpoints import choose
 from penstock.base.errors import ApiError
 from penstock.metadata.controller import Controller, Deciding, Decision
 from penstock.metadata.image import Broker
@@ -55,15 +56,15 @@ class ActiveController:
         self,
         controller: Controller,
         node_id: int,
-        listener: str,
+        listeners: Sequence[str],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         submit: Callable[[Callable[[Controller], Deciding[Any]]], Awaitable[Any]],
     ) -> None:
-        """`listener` is the one by which nodes reach each other."""
+        """`listeners`: by which this node reaches others, the first one if they offer it."""
         self.controller = controller
         self._node_id = node_id
-        self._listener = listener
+        self._listeners = listeners
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._submit = submit
@@ -151,7 +152,7 @@ class ActiveController:
         """The earlier run that a registration proves to be over.
 
         A broker that registers holds the lock of its data folder and its addresses. If an earlier
-        run of it had registered the same ones, that run has ended.
+        run of it had registered one of them, that run has ended.
         """
         broker = self.controller.image.brokers.get(request.broker_id)
         if (
@@ -163,7 +164,7 @@ class ActiveController:
             return None
         addresses = {(e.name, e.host, e.port) for e in request.listeners}
         registered = {(e.name, e.host, e.port) for e in broker.endpoints}
-        return broker if addresses == registered else None
+        return broker if addresses & registered else None
 
     def _lost(self, broker_id: int, link: Link) -> None:
         broker = self.controller.image.brokers.get(broker_id)
@@ -178,7 +179,7 @@ class ActiveController:
                 self._spawn(self._knock_at(broker))
 
     async def _knock_at(self, broker: Broker) -> None:
-        endpoint = broker.endpoint(self._listener) or next(iter(broker.endpoints), None)
+        endpoint = choose(broker.endpoints, self._listeners) or choose(broker.endpoints, ())
         if endpoint is None:
             return
         if not await self._is_gone(broker, Address(endpoint.host, endpoint.port)):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.base.clock import Rng
@@ -48,6 +48,8 @@ class ControllerSeat:
         self._rng = rng
         self.tokens = TokenRules.of(settings.config)
         """What the settings say about delegation tokens; without a key there are none."""
+        self.first_records: Callable[[], Awaitable[list[MetadataRecord]]] = _none
+        """What a new cluster is to begin with, besides what every one has."""
         self._led: BecameLeader | None = None
         self._deciding = asyncio.Lock()
         """Held while a decision is made, until the controller's image has its records."""
@@ -86,7 +88,7 @@ class ControllerSeat:
         self.active = ActiveController(
             controller,
             config.node_id,
-            config.inter_broker_listener,
+            driver.peers.ways.brokers,
             driver.now_ms,
             driver.wall_ms,
             self.submit,
@@ -146,7 +148,7 @@ class ControllerSeat:
         """The first records of a new cluster come before every decision."""
         records, _ = active.controller.bootstrap()
         if records:
-            await self._append(active, records)
+            await self._append(active, [*records, *await self.first_records()])
         active.bootstrapped = True
 
     async def _append(
@@ -173,6 +175,10 @@ class ControllerSeat:
         finally:
             at_once(applying)  # whoever waits may be cancelled, but the records are in the log
         return committed
+
+
+async def _none() -> list[MetadataRecord]:
+    return []
 
 
 def _prepared(

@@ -49,6 +49,7 @@ from penstock.raft.effects import (
     Append,
     BecameLeader,
     Committed,
+    Destination,
     Effect,
     InstallSnapshot,
     LeaderChanged,
@@ -91,7 +92,7 @@ class QuorumDriver:
         self.failure: str | None = None
         """Why this node takes no more part in the quorum; None if it does."""
         self.seat = ControllerSeat(self, settings, rng)
-        self._peers = peers
+        self.peers = peers
         self._rng = rng
         self._loop = asyncio.get_running_loop()
         self.wall_ms = clock.now_ms
@@ -131,7 +132,7 @@ class QuorumDriver:
     def leader_address(self) -> Address | None:
         """Where the leader is, unless it is this node or not known."""
         found = None if self._quorum is None else self._quorum.leader_address
-        return None if found is None else Address(*found)
+        return None if found is None else _address(found)
 
     @property
     def next_offset(self) -> int:
@@ -185,10 +186,8 @@ class QuorumDriver:
         return reachable < quorum.voters.majority
 
     async def _knock_at_voter(self, node_id: int) -> Knock:
-        node = self.quorum.voters.node(node_id)
-        if node is None or not node.endpoints:
-            return Knock.SILENT
-        return await knock(Address(node.endpoints[0].host, node.endpoints[0].port))
+        found = self.quorum.address_of(node_id)
+        return Knock.SILENT if found is None else await knock(_address(found))
 
     def stop(self) -> None:
         self.failure = self.failure or "the node is stopping"
@@ -316,11 +315,11 @@ class QuorumDriver:
         self._spawn(self._exchange(effect))
 
     async def _exchange(self, send: Send) -> None:
-        to = Address(send.to.host, send.to.port)
+        to = _address(send.to)
         channel = _CHANNELS.get(type(send.request), Channel.FORWARD)
         quorum, timeout_s = self.quorum, send.timeout_ms / 1000
         try:
-            response = await self._peers.send(to, channel, send.request, send.version, timeout_s)
+            response = await self.peers.send(to, channel, send.request, send.version, timeout_s)
         except PeerError as e:
             self.event(lambda now_ms: quorum.on_failed(send.token, now_ms))
             if isinstance(e, PeerRefused) and send.to.node_id != NO_NODE:
@@ -445,10 +444,10 @@ class QuorumDriver:
 
     # -- requests ------------------------------------------------------------------------------
 
-    def handle(self, request: Message) -> asyncio.Future[Any]:
-        """The response to a request for the quorum, when there is one."""
+    def handle(self, request: Message, listener: str = "") -> asyncio.Future[Any]:
+        """The response to a request for the quorum that came in by `listener`, later."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        self.event(lambda now_ms: self.quorum.handle(future, request, now_ms))
+        self.event(lambda now_ms: self.quorum.handle(future, request, now_ms, listener))
         return future
 
     def notify_of_change(self) -> None:
@@ -474,6 +473,10 @@ class QuorumDriver:
         self._tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             logger.error("an exchange of the quorum failed", exc_info=task.exception())
+
+
+def _address(to: Destination) -> Address:
+    return Address(to.host, to.port, to.listener)
 
 
 _CHANNELS: dict[type[Message], Channel] = {

@@ -36,14 +36,20 @@ class Then(NamedTuple):
 class QuorumFetch:
     """A fetch that is being decided, or waits for news."""
 
-    __slots__ = ("_done", "_fetches", "came_ms", "request", "seen", "timer")
+    __slots__ = ("_done", "_fetches", "came_ms", "listener", "request", "seen", "timer")
 
     def __init__(
-        self, fetches: QuorumFetches, request: FetchRequest, done: Done, came_ms: int
+        self,
+        fetches: QuorumFetches,
+        request: FetchRequest,
+        listener: str,
+        done: Done,
+        came_ms: int,
     ) -> None:
         self._fetches = fetches
         self._done: Done | None = done
         self.request = request
+        self.listener = listener
         self.came_ms = came_ms
         self.seen: State | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -70,15 +76,19 @@ class QuorumFetches:
         self._parked: dict[QuorumFetch, None] = {}
         self._waking = False
 
-    def fetch(self, request: FetchRequest, done: Done) -> QuorumFetch:
-        """Have `done` called with the response to `request`, now or when there is news."""
-        fetch = QuorumFetch(self, request, done, self._driver.now_ms())
+    def fetch(self, request: FetchRequest, listener: str, done: Done) -> QuorumFetch:
+        """Have `done` called with the response to `request`, which came in by `listener`, now or
+        when there is news.
+        """
+        fetch = QuorumFetch(self, request, listener, done, self._driver.now_ms())
         self._ask(fetch, may_wait=request.max_wait_ms > 0)
         return fetch
 
     def _ask(self, fetch: QuorumFetch, *, may_wait: bool) -> None:
         def judged(now_ms: int) -> Sequence[Effect | Then]:
-            verdict, effects = self._driver.quorum.on_fetch(fetch.request, now_ms, fetch.came_ms)
+            verdict, effects = self._driver.quorum.on_fetch(
+                fetch.request, now_ms, fetch.came_ms, fetch.listener
+            )
             if isinstance(verdict, Serve):
                 if may_wait and not verdict.has_news:
                     return [*effects, Then(lambda: self._park(fetch))]
@@ -148,12 +158,12 @@ class QuorumFetches:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def fetch_snapshot(self, request: FetchSnapshotRequest) -> asyncio.Future[Any]:
-        """A piece of a snapshot."""
+    def fetch_snapshot(self, request: FetchSnapshotRequest, listener: str) -> asyncio.Future[Any]:
+        """A piece of a snapshot; the request came in by `listener`."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def judged(now_ms: int) -> Sequence[Effect | Then]:
-            verdict, effects = self._driver.quorum.on_fetch_snapshot(request, now_ms)
+            verdict, effects = self._driver.quorum.on_fetch_snapshot(request, now_ms, listener)
             if isinstance(verdict, ServeSnapshot):
                 return [*effects, Then(lambda: future.set_result(self._piece(verdict)))]
             return [*effects, Then(lambda: future.set_result(verdict.response))]

@@ -15,7 +15,6 @@ to their new leader, and finds them again only a second later. Owned by the even
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage
@@ -31,10 +30,8 @@ being killed.
 
 
 class Suspicions:
-    def __init__(self, image: MetadataImage, listener: Callable[[], str], node_id: int) -> None:
-        """`listener` is the name of the one by which nodes reach each other."""
+    def __init__(self, image: MetadataImage, node_id: int) -> None:
         self._image = image
-        self._listener = listener
         self._node_id = node_id
         self._open: dict[int, asyncio.Task[None]] = {}
         self._left_s: dict[int, float | None] = {}
@@ -46,10 +43,8 @@ class Suspicions:
     def connection_lost(self, address: Address, channel: Channel) -> None:
         """A connection that this node had made has broken."""
         for broker in self._image.brokers.values():
-            endpoint = broker.endpoint(self._listener())
             if (
-                endpoint is not None
-                and (endpoint.host, endpoint.port) == address
+                any((e.host, e.port) == address[:2] for e in broker.endpoints)
                 and not broker.fenced
                 and broker.id not in (self._node_id, *self._open)
             ):

@@ -52,8 +52,8 @@ class ConnectionLimits:
     rate_max: int = UNLIMITED
     """New connections per second."""
     of_listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
-    protected: str = ""
-    """The listener that `connections_max` does not bind."""
+    protected: frozenset[str] = frozenset()
+    """The listeners that `connections_max` does not bind."""
 
 
 class Entry(NamedTuple):
@@ -122,7 +122,7 @@ class Admission:
         own = limits.of_listeners.get(listener)
         if self.per_listener[listener] >= limits.descriptors_max:
             return DESCRIPTORS
-        if listener != limits.protected and self.per_listener.total() >= limits.connections_max:
+        if listener not in limits.protected and self.per_listener.total() >= limits.connections_max:
             return TOTAL
         if own is not None and self.per_listener[listener] >= own.connections_max:
             return TOTAL

@@ -182,6 +182,10 @@ class Server:
             self._tell_certificate(connection.peer_host, principal, "")
         return principal
 
+    def new_connection(self, ip: str) -> Connection:
+        """For a peer that has entered, and whose handshake is under way."""
+        return Connection(self, entered_from=ip)
+
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
         self.leave(connection.peer_host)

@@ -15,15 +15,12 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from penstock.auth.principal import USER, Principal, anonymous
 from penstock.config.broker_security import NONE, REQUESTED, REQUIRED
 from penstock.kafka.security import Tls, load_identity, load_trust, set_versions_and_ciphers
-from penstock.net.connection import Connection
-
-if TYPE_CHECKING:
-    from penstock.net.server import Server
+from penstock.net.admission import Entry
 
 HANDSHAKE_S_MAX: Final = 10.0
 HANDSHAKES_MAX: Final = 512
@@ -78,13 +75,45 @@ class ListenerTls:
         return Principal(USER, self._name_of(certificate), host)
 
 
+class Accepted(Protocol):
+    """What becomes a connection when its handshake is done."""
+
+    peer_host: str
+    active_ns: int
+    """0 before that."""
+
+
+class Host(Protocol):
+    """Whom the connections are for."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def enter(self, ip: str) -> Entry:
+        """Somebody has connected: whether they may stay, and how long they have to wait."""
+        ...
+
+    def hold(self, seconds: float, close: Callable[[], None]) -> None:
+        """Close who may not stay, after that time."""
+        ...
+
+    def leave(self, ip: str) -> None:
+        """Who has entered is gone before it was a connection."""
+        ...
+
+    def new_connection(self, ip: str) -> Accepted:
+        """An asyncio.Protocol."""
+        ...
+
+    def refused_handshake(self, ip: str, reason: str) -> None: ...
+
+
 class Acceptor:
     """Accepts the connections of a listener, has them encrypted, and hands them over.
 
     A transport cannot be told to wait before its first read, so the socket is accepted here.
     """
 
-    def __init__(self, server: Server, tls: ListenerTls, listening: socket.socket) -> None:
+    def __init__(self, server: Host, tls: ListenerTls, listening: socket.socket) -> None:
         self._server = server
         self._tls = tls
         self._socket = listening
@@ -135,7 +164,7 @@ class Acceptor:
             oldest = next(iter(self._under_way))
             del self._under_way[oldest]
             oldest.cancel()
-        connection = Connection(self._server, entered_from=ip)
+        connection = self._server.new_connection(ip)
         handshake = self._server.loop.create_task(self._handshake(connection, sock, wait_s))
         self._under_way[handshake] = None
         handshake.add_done_callback(lambda _: self._ended(handshake, connection, sock))
@@ -144,7 +173,7 @@ class Acceptor:
         self._server.leave(ip)
         sock.close()
 
-    async def _handshake(self, connection: Connection, sock: socket.socket, wait_s: float) -> None:
+    async def _handshake(self, connection: Accepted, sock: socket.socket, wait_s: float) -> None:
         try:
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
@@ -166,7 +195,7 @@ class Acceptor:
             self._server.refused_handshake(connection.peer_host, str(e))
 
     def _ended(
-        self, handshake: asyncio.Task[None], connection: Connection, sock: socket.socket
+        self, handshake: asyncio.Task[None], connection: Accepted, sock: socket.socket
     ) -> None:
         """Called for every handshake, also for one that was given up before it began."""
         self._under_way.pop(handshake, None)

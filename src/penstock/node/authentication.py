@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.api.dispatcher import Dispatcher
 from penstock.api.sasl_gate import LoginWork, SaslGate
 from penstock.auth.oauthbearer import OAUTHBEARER
 from penstock.config.broker_config import BrokerConfig
@@ -18,6 +17,7 @@ from penstock.config.listeners import SASL_PROTOCOLS
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage
 from penstock.net.server import Handler
+from penstock.node.doors import Doors
 from penstock.node.logins import Logins
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ class Authentication:
     def __init__(
         self,
         config: BrokerConfig,
-        dispatcher: Dispatcher,
+        doors: Doors,
         image: MetadataImage,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
-        self._dispatcher = dispatcher
+        self._doors = doors
         self._now_ms = now_ms
         self._work: LoginWork | None = None
         self._keys: TokenKeys | None = None
@@ -48,14 +48,15 @@ class Authentication:
 
     def handler(self, listener: str) -> Handler:
         """Who takes the requests of a listener."""
+        dispatcher = self._doors.of(listener)
         if self._config.protocol(listener) not in SASL_PROTOCOLS:
-            return self._dispatcher
+            return dispatcher
         if listener in self.gates:
             return self.gates[listener]  # it was closed and is opened again: it goes on counting
         if self._work is None:
             self._work = LoginWork()
         gate = self.gates[listener] = SaslGate(
-            self._dispatcher, partial(self._logins.new_login, listener), self._work, self._now_ms
+            dispatcher, partial(self._logins.new_login, listener), self._work, self._now_ms
         )
         return gate
 

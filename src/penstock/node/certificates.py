@@ -1,7 +1,7 @@
 """The certificates of a node: read at the start, and again when a file or a setting has changed.
 
-Each listener that speaks TLS has a context for those who connect; the one by which nodes reach each
-other has another, for the connections that this node makes. A context is replaced as a whole, for
+Each listener that speaks TLS has a context for those who connect, and another for the connections
+that this node makes to the same listener of other nodes. A context is replaced as a whole, for
 new connections; those that exist stay. What cannot be read, or is in another name, is refused with
 an alarm, and the node goes on with what it had.
 
@@ -94,10 +94,14 @@ class Certificates:
             raise ValueError(f"no rule of ssl.principal.mapping.rules is for {subject!r}")
         return name
 
-    def for_peers(self) -> ssl.SSLContext | None:
-        """For connections to other nodes; None if those are not encrypted."""
-        found = self._loaded.get(self._config.inter_broker_listener)
+    def for_peers(self, listener: str) -> ssl.SSLContext | None:
+        """For connections to a listener of that name at other nodes; None if that is plain."""
+        found = self._loaded.get(listener)
         return None if found is None else found.client
+
+    def handshakes_failed(self) -> dict[str, int]:
+        """By listener."""
+        return {listener: tls.failed_total for listener, tls in self._tls.items()}
 
     def not_after_s(self) -> dict[str, float]:
         """When the certificate of each listener ends, in seconds since 1970."""

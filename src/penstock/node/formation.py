@@ -61,12 +61,15 @@ class Formation:
     @property
     def others(self) -> list[Address]:
         """Where a cluster may be known, apart from this node."""
-        servers = [Address(*server) for server in self._config.bootstrap_servers]
+        servers = [self._at(*server) for server in self._config.bootstrap_servers]
         return list(dict.fromkeys([*self._listed(), *servers]))
 
     def _listed(self) -> list[Address]:
         voters = self._config.first_voters
-        return [Address(v.host, v.port) for v in voters if v.id != self._config.node_id]
+        return [self._at(v.host, v.port) for v in voters if v.id != self._config.node_id]
+
+    def _at(self, host: str, port: int) -> Address:
+        return Address(host, port, self._config.quorum_listener)
 
     @property
     def is_founder(self) -> bool:

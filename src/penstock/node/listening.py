@@ -191,6 +191,7 @@ def net_limits(config: BrokerConfig) -> NetLimits:
 def connection_limits(config: BrokerConfig, descriptors: int) -> ConnectionLimits:
     """For all listeners, which share so many descriptors."""
     names = [listener.name for listener in config.listen]
+    between = {config.inter_broker_listener, config.quorum_listener}
     return ConnectionLimits(
         connections_max=config.max_connections,
         descriptors_max=descriptors // len(names),
@@ -204,5 +205,5 @@ def connection_limits(config: BrokerConfig, descriptors: int) -> ConnectionLimit
             )
             for name in names
         },
-        protected=config.inter_broker_listener if len(names) > 1 else "",
+        protected=frozenset(between if len(names) > 1 else ()),
     )

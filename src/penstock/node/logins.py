@@ -187,16 +187,15 @@ def configured_users(config: BrokerConfig, listener: str) -> Mapping[str, str]:
         raise ConfigError(f"{_jaas_name(listener, PLAIN)} cannot be read: {e}") from None
 
 
-def own_login(config: BrokerConfig) -> Sasl | None:
-    """By what this node logs in to others; None where nodes reach each other without SASL."""
-    listener = config.inter_broker_listener
+def own_login(config: BrokerConfig, listener: str) -> Sasl | None:
+    """By what this node logs in to a listener of other nodes; None where that has no SASL."""
     if config.protocol(listener) not in SASL_PROTOCOLS:
         return None
-    mechanism = config.sasl_mechanism_inter_broker_protocol.upper()
+    setting, mechanism = _own_mechanism(config, listener)
     name = _jaas_name(listener, mechanism)
     if mechanism != PLAIN:
         raise ConfigError(
-            f"sasl.mechanism.inter.broker.protocol cannot be {mechanism!r}: nodes reach each other "
+            f"{setting} cannot be {mechanism!r}: nodes reach each other "
             "before they know credentials, so it must be PLAIN, with the nodes' users in "
             f"{_jaas_name(listener, PLAIN)}; or let them reach each other by a listener with SSL"
         )
@@ -212,6 +211,15 @@ def own_login(config: BrokerConfig) -> Sasl | None:
             "others"
         )
     return Sasl(mechanism, username, password)
+
+
+def _own_mechanism(config: BrokerConfig, listener: str) -> tuple[str, str]:
+    """The setting that says by which mechanism to log in, and what it says."""
+    if listener in config.controller_listeners:
+        mechanism = config.sasl_mechanism_controller_protocol
+        return "sasl.mechanism.controller.protocol", mechanism.upper()
+    mechanism = config.sasl_mechanism_inter_broker_protocol
+    return "sasl.mechanism.inter.broker.protocol", mechanism.upper()
 
 
 def _jaas_name(listener: str, mechanism: str) -> str:

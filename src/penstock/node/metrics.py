@@ -97,11 +97,9 @@ class NodeMetrics:
         registry.add_source(lambda: _quotas(broker.quotas))
         registry.add_source(lambda: _connections(broker, servers))
 
-    def watch_doors(
-        self, servers: list[Server], certificates: Certificates, authentication: Authentication
-    ) -> None:
+    def watch_doors(self, certificates: Certificates, authentication: Authentication) -> None:
         """How clients get in by the listeners, or do not."""
-        self.registry.add_source(lambda: _doors(servers, certificates, authentication))
+        self.registry.add_source(lambda: _doors(certificates, authentication))
 
 
 def _open_logs(broker: Broker) -> Iterator[tuple[TopicPartition, Log]]:
@@ -146,14 +144,10 @@ def _quotas(quotas: QuotaService) -> Iterator[Reading]:
     yield Reading(QUOTA_BUCKETS, [QUOTA_BUCKETS.sample(of.buckets, of.quota) for of in kinds])
 
 
-def _doors(
-    servers: list[Server], certificates: Certificates, authentication: Authentication
-) -> Iterator[Reading]:
-    encrypted = {server.name: server.tls for server in servers if server.tls is not None}
-    yield Reading(
-        TLS_HANDSHAKES_FAILED,
-        [TLS_HANDSHAKES_FAILED.sample(tls.failed_total, name) for name, tls in encrypted.items()],
-    )
+def _doors(certificates: Certificates, authentication: Authentication) -> Iterator[Reading]:
+    failed = certificates.handshakes_failed().items()
+    of_tls = [TLS_HANDSHAKES_FAILED.sample(count, name) for name, count in failed]
+    yield Reading(TLS_HANDSHAKES_FAILED, of_tls)
     ends = certificates.not_after_s().items()
     of_listeners = [CERTIFICATE_NOT_AFTER_SECONDS.sample(at_s, name) for name, at_s in ends]
     yield Reading(CERTIFICATE_NOT_AFTER_SECONDS, of_listeners)

@@ -18,12 +18,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api import handlers
-from penstock.api.dispatcher import EVERYTHING, NOTHING, WHILE_STARTING, Dispatcher
+from penstock.api.dispatcher import EVERYTHING, NOTHING, WHILE_STARTING
 from penstock.auth.authorizer import Authorizer, parse_super_users
 from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
 from penstock.base.errors import PenstockError
 from penstock.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition, parse_uuid
-from penstock.config.broker_config import BrokerConfig
+from penstock.config.broker_config import HTTP_LISTENER, HTTPS, BrokerConfig
 from penstock.config.layers import BrokerSettings
 from penstock.config.listeners import SECURITY_PROTOCOLS, address_text
 from penstock.config.log_config import LogConfig
@@ -43,11 +43,14 @@ from penstock.node.certificates import Certificates
 from penstock.node.compaction import Compaction
 from penstock.node.descriptors import shared_out
 from penstock.node.encryption import prepare_keys
+from penstock.node.doors import Doors
 from penstock.node.formation import Formation, Formed
+from penstock.node.founding import FoundingUsers
 from penstock.node.housekeeping import Housekeeping
+from penstock.node.https import HttpsServer
 from penstock.node.listening import Listening, listening
-from penstock.node.logins import own_login
 from penstock.node.metrics import NodeMetrics
+from penstock.node.ways import ways_of
 from penstock.observe.health import Health
 from penstock.observe.http import HttpServer
 from penstock.observe.loop_lag import sample_loop_lag
@@ -98,7 +101,7 @@ class Node:
         self._compaction: Compaction | None = None
         self._housekeeping: Housekeeping | None = None
         self._lag_sampler: asyncio.Task[None] | None = None
-        self._dispatcher: Dispatcher | None = None
+        self._doors: Doors | None = None
         self._grace_s = STOP_GRACE_S
         self._state = "starting"
         self.failed: asyncio.Future[str] | None = None
@@ -106,6 +109,7 @@ class Node:
         self.metrics: NodeMetrics | None = None
         self.kafka_address = ""
         self.http_address = ""
+        """HOST:PORT, behind https:// where it is encrypted."""
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -130,9 +134,9 @@ class Node:
         certificates = self._certificates = Certificates(config, clock.now_ms)
         for listener in config.listen:
             certificates.load(listener.name)
-        peers = self._peers = Peers(
-            f"node-{config.node_id}", tls=certificates.for_peers, sasl=own_login(config)
-        )
+        certificates.load(config.quorum_listener)
+        ways = ways_of(config, certificates)
+        peers = self._peers = Peers(f"node-{config.node_id}", ways=ways)
         await prepare_keys(env.keys, logs, config)
         metadata_log = MetadataLog(logs.get_or_create(METADATA_PARTITION, METADATA_TOPIC_ID), clock)
         quorum = self._quorum = QuorumDriver(metadata_log, peers, self._settings, clock, rng)
@@ -149,24 +153,29 @@ class Node:
         )
         broker.tell_without_effect()
         quorum.metadata.on_failed = self._fail
-        dispatcher = self._dispatcher = Dispatcher(broker.services)
-        listeners, endpoints = self._take_addresses(broker, dispatcher, metrics, certificates)
+        doors = self._doors = Doors(broker.services)
+        listeners, endpoints = self._take_addresses(broker, doors, metrics, certificates)
         await listeners.start()
         await self._start_http(metrics)
         formed = await self._form(metadata_log, peers, stored)
         meta = logs.ensure_meta(config.node_id, formed.cluster_id)
         broker.cluster.id = formed.cluster_id
         add_build_info(metrics.registry, config.node_id, formed.cluster_id)
+        if formed.founder and config.penstock_founding_scram_file:
+            users = FoundingUsers(config.penstock_founding_scram_file, rng)
+            if metadata_log.is_new:
+                users.check()
+            quorum.seat.first_records = users.records
         directory_id = parse_uuid(meta["directory.id"])
         quorum.start(
             ReplicaKey(config.node_id, directory_id),
             formed.cluster_id,
-            quorum_config(config, formed),
-            [e for e in endpoints if e.name == config.inter_broker_listener],
+            quorum_config(config, formed, ways.quorum),
+            endpoints,
         )
-        dispatcher.serves = WHILE_STARTING
+        doors.open(WHILE_STARTING)
         await self.unless_failed(self._join(broker, endpoints, directory_id))
-        dispatcher.serves = EVERYTHING
+        doors.open(EVERYTHING)
         self._begin_duties(broker, metrics)
         log.info(
             "node %d serves",
@@ -177,14 +186,14 @@ class Node:
     def _take_addresses(
         self,
         broker: Broker,
-        dispatcher: Dispatcher,
+        doors: Doors,
         metrics: NodeMetrics,
         certificates: Certificates,
     ) -> tuple[Listening, list[Endpoint]]:
         """Bind the listeners; nobody is served yet."""
         config = self._config
         authentication = self._authentication = Authentication(
-            config, dispatcher, broker.metadata, self._clock.now_ms
+            config, doors, broker.metadata, self._clock.now_ms
         )
         broker.quorum.metadata.on_committed(authentication.metadata_changed)
         listeners = self._listening = Listening(
@@ -206,7 +215,7 @@ class Node:
 
         broker.on_settings_changed = settings_changed
         metrics.watch(broker, listeners.servers)
-        metrics.watch_doors(listeners.servers, certificates, authentication)
+        metrics.watch_doors(certificates, authentication)
         authentication.start()
         return listeners, endpoints
 
@@ -234,6 +243,7 @@ class Node:
                     security_protocol=SECURITY_PROTOCOLS.index(config.protocol(e.name)),
                 )
                 for e in endpoints
+                if e.name not in config.controller_listeners
             ],
             features=[
                 Feature(name=name, min_supported_version=low, max_supported_version=high)
@@ -301,10 +311,16 @@ class Node:
         address = self._config.http_listen
         if address is None:
             return
-        self._http = HttpServer(metrics.registry, self.health)
+        assert self._certificates is not None
+        tls = self._certificates.load(HTTP_LISTENER)
+        if tls is None:
+            self._http = HttpServer(metrics.registry, self.health)
+        else:
+            self._http = HttpsServer(metrics.registry, self.health, tls)
         with listening(*address, "--http HOST:PORT"):
             await self._http.start(*address)
-        self.http_address = address_text(*self._http.address)
+        scheme = "" if tls is None else HTTPS
+        self.http_address = scheme + address_text(*self._http.address)
 
     # -- health and stop -----------------------------------------------------------------------
 
@@ -335,9 +351,9 @@ class Node:
 
     def _fail(self, reason: str) -> None:
         """Stop serving: the answers of this node may be wrong."""
-        assert self._dispatcher is not None
+        assert self._doors is not None
         assert self.failed is not None
-        self._dispatcher.serves = NOTHING
+        self._doors.open(NOTHING)
         if not self.failed.done():
             self.failed.set_result(reason)
 
@@ -420,11 +436,12 @@ def auto_joins(config: BrokerConfig) -> bool:
     return listed or config.controller_quorum_auto_join_enable
 
 
-def quorum_config(config: BrokerConfig, formed: Formed) -> QuorumConfig:
+def quorum_config(config: BrokerConfig, formed: Formed, listeners: tuple[str, ...]) -> QuorumConfig:
     others = [(v.host, v.port) for v in config.first_voters if v.id != config.node_id]
     return QuorumConfig(
         cluster_id=formed.cluster_id,
-        listener_name=config.inter_broker_listener,
+        listeners=listeners,
+        listed=tuple((v.id, v.host, v.port) for v in config.first_voters),
         bootstrap_servers=(*others, *config.bootstrap_servers),
         founder=formed.founder,
         election_timeout_ms=config.controller_quorum_election_timeout_ms,

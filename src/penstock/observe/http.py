@@ -16,6 +16,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from time import monotonic_ns
 from typing import NamedTuple, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -184,9 +185,13 @@ class HttpConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._drained = asyncio.Event()
         self._drained.set()
+        self.peer_host = ""
+        self.active_ns = 0
+        """When it was made; 0 before that."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)  # uvloop has its own classes
+        self.active_ns = monotonic_ns()
         if len(self._server.connections) >= CONNECTIONS_MAX:
             stream.abort()
             return

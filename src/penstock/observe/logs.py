@@ -167,8 +167,11 @@ class Alarm:
     number of times it was silent.
     """
 
-    def __init__(self, log: logging.Logger, *, interval_s: float = 30.0) -> None:
+    def __init__(
+        self, log: logging.Logger, *, interval_s: float = 30.0, level: int = logging.ERROR
+    ) -> None:
         self._log = log
+        self._level = level
         self._interval_s = interval_s
         self._active: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
@@ -183,4 +186,4 @@ class Alarm:
             self._active.popitem(last=False)
         if silent:
             fields["repeated"] = silent
-        self._log.error(message, extra=fields)
+        self._log.log(self._level, message, extra=fields)

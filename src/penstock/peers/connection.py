@@ -67,6 +67,8 @@ Body: TypeAlias = Buffer | Sequence[Buffer]
 class Address(NamedTuple):
     host: str
     port: int
+    listener: str = ""
+    """The name of the listener there, which says how it is spoken to."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -139,7 +141,7 @@ class PeerConnection(asyncio.Protocol):
         """
         try:
             async with asyncio.timeout(timeout_s):
-                await self._loop.create_connection(lambda: self, *self.address, ssl=tls)
+                await self._loop.create_connection(lambda: self, *self.address[:2], ssl=tls)
                 await self._learn_versions(timeout_s)
                 if sasl is not None:
                     await self._log_in(sasl, timeout_s)

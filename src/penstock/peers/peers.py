@@ -13,12 +13,12 @@ loop's thread.
 from __future__ import annotations
 
 import asyncio
-import ssl
+import logging
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from penstock.kafka.sasl import Sasl
+from penstock.observe.logs import Alarm
 from penstock.peers.connection import (
     CONNECT_TIMEOUT_S,
     REQUEST_TIMEOUT_S,
@@ -26,7 +26,10 @@ from penstock.peers.connection import (
     PeerConnection,
 )
 from penstock.peers.errors import PeerUnreachable
+from penstock.peers.ways import Ways
 from penstock.wire.schema import Message
+
+log = logging.getLogger("penstock.peers")
 
 BACKOFF_S = 0.02
 BACKOFF_MAX_S = 0.5
@@ -74,16 +77,13 @@ class Peers:
         self,
         client_id: str,
         on_lost: Callable[[Address, Channel], None] | None = None,
-        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
-        sasl: Sasl | None = None,
+        ways: Ways | None = None,
     ) -> None:
-        """`tls` gives the context of a new connection, None for a plain one; `sasl` is this node's
-        login, None if it needs none.
-        """
+        """Without `ways` everybody is reached in plain text."""
         self.on_lost = on_lost
         """Called with the address of every connection that broke, not of those closed here."""
-        self._tls = tls
-        self._sasl = sasl
+        self.ways = Ways() if ways is None else ways
+        self._alarm = Alarm(log, level=logging.WARNING)
         self._client_id = client_id
         self._loop = asyncio.get_running_loop()
         self._links: dict[tuple[Address, Channel], _Link] = {}
@@ -135,8 +135,17 @@ class Peers:
         self, link: _Link, address: Address, channel: Channel, timeout_s: float
     ) -> PeerConnection:
         connection = PeerConnection(address, self._client_id, self._lost(channel))
+        ways, listener = self.ways, address.listener
+        if ways.is_fallback(listener):
+            self._alarm.raised(
+                str(address),
+                "a node does not offer the listener that it is to be reached by, and is reached by "
+                "another one",
+                at=str(address),
+                listener=listener,
+            )
         try:
-            await connection.connect(timeout_s, self._tls(), self._sasl)
+            await connection.connect(timeout_s, ways.tls(listener), ways.logins.get(listener))
         except PeerUnreachable as e:
             link.pause_s = min(BACKOFF_MAX_S, link.pause_s * 2 or BACKOFF_S)
             link.retry_at_s = self._loop.time() + link.pause_s
@@ -212,7 +221,7 @@ async def knock(address: Address, timeout_s: float = KNOCK_TIMEOUT_S) -> Knock:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_s):
-            transport, _ = await loop.create_connection(asyncio.Protocol, *address)
+            transport, _ = await loop.create_connection(asyncio.Protocol, *address[:2])
     except ConnectionRefusedError:
         return Knock.REFUSED
     except OSError:  # a TimeoutError is one

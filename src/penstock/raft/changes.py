@@ -157,12 +157,11 @@ def _may_change(core: Core, cluster_id: str | None, epoch: int | None = None) ->
 def _checked(core: Core, key: ReplicaKey, listeners: list[Any]) -> tuple[Endpoint, ...]:
     if key.id < 0 or key.directory_id == ZERO_UUID:
         raise Refused(ErrorCode.INVALID_REQUEST, f"{key} is not an id with a directory id.")
-    wanted = core.config.listener_name
-    if not listeners or (wanted and wanted not in [e.name for e in listeners]):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"{key} has no listener {wanted} to be reached at."
-        )
-    return tuple(Endpoint(e.name, e.host, e.port) for e in listeners)
+    endpoints = tuple(Endpoint(e.name, e.host, e.port) for e in listeners)
+    if core.destination(key.id, endpoints) is None:
+        names = " or ".join(core.config.listeners) or "at all"
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{key} has no listener {names} to be reached at.")
+    return endpoints
 
 
 def _caught_up(core: Core, role: Leader, key: ReplicaKey, now_ms: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from penstock.base.clock import Rng
+from penstock.base.endpoints import choose
 from penstock.base.errors import ErrorCode, invariant
 from penstock.raft.control_records import read_control
 from penstock.raft.effects import (
@@ -56,6 +57,7 @@ voter its own, the leader that it leads, a follower whom it follows.
 class Core:
     __slots__ = (
         "_next_token",
+        "asked_by",
         "config",
         "effects",
         "election",
@@ -64,6 +66,7 @@ class Core:
         "high_watermark",
         "in_flight",
         "leader_address",
+        "leader_said_where",
         "log",
         "me",
         "rng",
@@ -96,6 +99,10 @@ class Core:
         self.effects: list[Effect] = []
         self.in_flight: dict[int, Sent] = {}
         self.leader_address: Destination | None = None
+        self.leader_said_where = False
+        """The leader itself has, with all its listeners: what others or the voter set say of it is
+        older.
+        """
         self.election_failures = 0
         """Rounds in a row that brought no leader; the pause before the next grows with them."""
         self.sync_ms = 0
@@ -103,6 +110,8 @@ class Core:
         long. Who waits for others waits for their disks, too, which are taken to be like this one:
         with time-outs that are shorter than a round takes there would never be a leader.
         """
+        self.asked_by = ""
+        """The listener by which the request that is being handled came in."""
         self._next_token = 0
 
     # -- what is so ----------------------------------------------------------------------------
@@ -143,18 +152,65 @@ class Core:
         return self.role.leader_id if isinstance(self.role, Follower) else NO_NODE
 
     def address_of(self, node_id: int) -> Destination | None:
-        """Where `node_id` is reached, as far as voters and the present leader are known."""
-        if self.leader_address is not None and self.leader_address.node_id == node_id:
-            return self.leader_address
-        if node_id == self.me.id:
-            return self.destination(node_id, self.endpoints)
-        node = self.voters.node(node_id)
-        return None if node is None else self.destination(node_id, node.endpoints)
+        """Where `node_id` is reached, as far as voters and the present leader are known: by the
+        listener that is wanted if it is known to offer that, else by another one, else where the
+        settings say that it is.
+        """
+        told = self.leader_address
+        if told is None or told.node_id != node_id:
+            return self._registered(node_id) or self._listed(node_id)
+        if self.leader_said_where:
+            return told
+        return self.better(told, self._registered(node_id))
+
+    def better(self, told: Destination | None, known: Destination | None) -> Destination | None:
+        """Of two addresses of a node: the one by the listener that is wanted, else the told one."""
+        if told is None or (known is not None and self._is_wanted(known) > self._is_wanted(told)):
+            return known
+        return told
+
+    def leader_is_at(self, address: Destination | None, *, said_itself: bool = False) -> None:
+        """None: there is no leader to be reached."""
+        self.leader_address = address
+        self.leader_said_where = said_itself
+
+    def address_to_tell(self, node_id: int) -> Destination | None:
+        """Where whoever asks reaches `node_id`: by the listener by which it asks."""
+        if not self.asked_by:
+            return self.address_of(node_id)
+        named = choose(self._endpoints(node_id), (self.asked_by,))
+        if named is not None:
+            return Destination(node_id, named.host, named.port, named.name)
+        known = self.address_of(node_id)
+        return known if known is not None and known.listener == self.asked_by else None
 
     def destination(self, node_id: int, endpoints: Iterable[Endpoint]) -> Destination | None:
-        found = list(endpoints)
-        wanted = [e for e in found if e.name == self.config.listener_name] or found
-        return Destination(node_id, wanted[0].host, wanted[0].port) if wanted else None
+        """Where this replica reaches a node that offers `endpoints`."""
+        found = choose(endpoints, self.config.listeners)
+        return None if found is None else Destination(node_id, found.host, found.port, found.name)
+
+    def _registered(self, node_id: int) -> Destination | None:
+        return self.destination(node_id, self._endpoints(node_id))
+
+    def _endpoints(self, node_id: int) -> tuple[Endpoint, ...]:
+        if node_id == self.me.id:
+            return self.endpoints
+        node = self.voters.node(node_id)
+        return () if node is None else node.endpoints
+
+    def _listed(self, node_id: int) -> Destination | None:
+        for listed_id, host, port in self.config.listed:
+            if listed_id == node_id:
+                return Destination(node_id, host, port, self.wanted_listener)
+        return None
+
+    def _is_wanted(self, to: Destination) -> bool:
+        return to.listener == self.wanted_listener or not self.wanted_listener
+
+    @property
+    def wanted_listener(self) -> str:
+        """The one by which this replica is to reach others."""
+        return self.config.listeners[0] if self.config.listeners else ""
 
     def random_ms(self, bound_ms: int) -> int:
         return self.rng.below(max(bound_ms, 1))

@@ -18,6 +18,8 @@ class Destination(NamedTuple):
     node_id: int
     host: str
     port: int
+    listener: str = ""
+    """The name of the listener there, which says how it is spoken to."""
 
 
 class WriteState(NamedTuple):

@@ -45,7 +45,7 @@ def become_candidate(core: Core, now_ms: int) -> None:
     core.elect(
         QuorumState(core.epoch + 1, voted_id=core.me.id, voted_directory_id=core.me.directory_id)
     )
-    core.leader_address = None
+    core.leader_is_at(None)
     core.become(
         Candidate(
             now_ms + core.election_timeout_ms(),
@@ -127,7 +127,7 @@ def on_vote_response(core: Core, sent: Sent, response: VoteResponse, now_ms: int
     if part is None or response.error_code:
         on_vote_failed(core, sent, now_ms)
         return
-    address = messages.told_address(response, part.leader_id)
+    address = messages.told_address(response, part.leader_id, sent.to)
     learn(core, part.leader_epoch, part.leader_id, address, now_ms)
     if core.role is not role or sent.role is not role or not isinstance(role, Election):
         return

@@ -14,7 +14,7 @@ from penstock.raft.effects import Append, Destination
 from penstock.raft.elections import become_prospective
 from penstock.raft.states import Follower, Prospective, SnapshotFetch, Unattached
 from penstock.raft.transitions import become_follower, become_unattached, learn, lose_leader
-from penstock.raft.types import NEVER_MS, NO_NODE, OffsetAndEpoch, ReplicaKey
+from penstock.raft.types import NEVER_MS, NO_NODE, Endpoint, OffsetAndEpoch, ReplicaKey
 from penstock.wire.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
@@ -56,7 +56,8 @@ def poll_unattached(core: Core, role: Unattached, now_ms: int) -> None:
 
 def _look_for_leader(core: Core, role: Unattached, now_ms: int) -> None:
     """A fetch to any replica: one that is not the leader names the leader."""
-    places = [Destination(NO_NODE, host, port) for host, port in core.config.bootstrap_servers]
+    listener = core.wanted_listener
+    places = [Destination(NO_NODE, *at, listener) for at in core.config.bootstrap_servers]
     for key in core.voters.keys:
         to = core.address_of(key.id)
         if key.id != core.me.id and to is not None:
@@ -82,7 +83,7 @@ def poll_follower(core: Core, role: Follower, now_ms: int) -> None:
         return  # `on_flushed` continues.
     fetching = role.snapshot
     key = ReplicaKey(role.leader_id)
-    to = core.leader_address
+    to = core.address_of(role.leader_id)
     assert to is not None
     if fetching is None:
         request = messages.fetch_request(core, max_wait_ms=core.config.fetch_max_wait_ms)
@@ -129,7 +130,7 @@ def on_fetch_response(core: Core, sent: Sent, response: FetchResponse, now_ms: i
         return
     leader = part.current_leader
     before = core.role
-    address = messages.told_address(response, leader.leader_id)
+    address = messages.told_address(response, leader.leader_id, sent.to)
     learn(core, leader.leader_epoch, leader.leader_id, address, now_ms)
     role = core.role
     if role is not before or sent.role is not role:
@@ -222,20 +223,19 @@ def on_begin(core: Core, token: object, request: BeginQuorumEpochRequest, now_ms
     if part.leader_epoch < core.epoch:
         core.reply(token, messages.begin_response(core, ErrorCode.FENCED_LEADER_EPOCH))
         return
-    endpoints = [(e.name, e.host, e.port) for e in request.leader_endpoints]
-    named = [e for e in endpoints if e[0] == core.config.listener_name] or endpoints
-    address = (named[0][1], named[0][2]) if named else None
+    endpoints = [Endpoint(e.name, e.host, e.port) for e in request.leader_endpoints]
+    address = core.destination(part.leader_id, endpoints)
     learn(core, part.leader_epoch, part.leader_id, address, now_ms)
     role = core.role
     if isinstance(role, Prospective) and core.election.leader_id == part.leader_id:
-        to = core.address_of(part.leader_id)
-        if address is not None:
-            to = Destination(part.leader_id, *address)
+        to = address or core.address_of(part.leader_id)
         if to is not None:
             become_follower(core, core.epoch, part.leader_id, to, now_ms)
     elif isinstance(role, Follower):
         # It is alive, even if a connection to it was refused.
         role.leader_lost, role.election_ms = False, NEVER_MS
+    if address is not None and core.leader_id == part.leader_id != core.me.id:
+        core.leader_is_at(address, said_itself=True)
     core.reply(token, messages.begin_response(core, ErrorCode.NONE))
 
 

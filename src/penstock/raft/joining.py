@@ -39,7 +39,7 @@ def poll_join(core: Core, role: Follower, now_ms: int) -> None:
         return
     request, version = wanted
     role.join_ms = now_ms + JOIN_PAUSE_MS + core.random_ms(JOIN_PAUSE_MS)
-    to = core.leader_address
+    to = core.address_of(role.leader_id)
     assert to is not None
     core.send(to, ReplicaKey(role.leader_id), request, version, now_ms)
 

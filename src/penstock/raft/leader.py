@@ -31,7 +31,7 @@ def become_leader(core: Core, granting: list[ReplicaKey], now_ms: int) -> None:
     others = [key for key in core.voters.keys if key != core.me]
     core.become(Leader(start, {key: Progress(heard_ms=now_ms, begin_ms=now_ms) for key in others}))
     core.election_failures = 0
-    core.leader_address = None
+    core.leader_is_at(None)
     core.effects.append(BecameLeader(core.epoch, start))
     records = [control_records.leader_change(core.me.id, core.voters.keys, granting, now_ms)]
     if core.kraft_version < KRAFT_VERSION:
@@ -163,7 +163,7 @@ def advance(core: Core, role: Leader) -> bool:
 
 def on_epoch_response(
     core: Core,
-    _sent: Sent,
+    sent: Sent,
     response: BeginQuorumEpochResponse | EndQuorumEpochResponse,
     now_ms: int,
 ) -> None:
@@ -172,7 +172,7 @@ def on_epoch_response(
     """
     part = None if response.error_code else messages.only_partition(response)
     if part is not None:
-        address = messages.told_address(response, part.leader_id)
+        address = messages.told_address(response, part.leader_id, sent.to)
         learn(core, part.leader_epoch, part.leader_id, address, now_ms)
 
 

@@ -50,7 +50,7 @@ def only_partition(message: Any, index_field: str = "partition_index") -> Any | 
 
 def told_leader(core: Core) -> tuple[int, Destination | None]:
     leader_id = core.leader_id
-    return leader_id, core.address_of(leader_id) if leader_id >= 0 else None
+    return leader_id, core.address_to_tell(leader_id) if leader_id >= 0 else None
 
 
 # -- vote --------------------------------------------------------------------------------------
@@ -272,11 +272,11 @@ def fetch_snapshot_response(
     )
 
 
-def told_address(response: Any, leader_id: int) -> tuple[str, int] | None:
-    """The address of `leader_id` in an answer of any kind."""
+def told_address(response: Any, leader_id: int, asked: Destination) -> Destination | None:
+    """The address of `leader_id` in an answer of any kind of `asked`, whose listener is meant."""
     for endpoint in response.node_endpoints:
         if endpoint.node_id == leader_id:
-            return endpoint.host, endpoint.port
+            return Destination(leader_id, endpoint.host, endpoint.port, asked.listener)
     return None
 
 

@@ -52,7 +52,7 @@ from penstock.raft.changes import (
 )
 from penstock.raft.core import SLOW_SYNC_MS, Core
 from penstock.raft.dispatch import FAILURES, POLLS, REQUESTS, RESPONSES
-from penstock.raft.effects import Append, Effect, LeaderChanged
+from penstock.raft.effects import Append, Destination, Effect, LeaderChanged
 from penstock.raft.epochs import LogMirror
 from penstock.raft.fetching import (
     FetchVerdict,
@@ -148,11 +148,14 @@ class Quorum:
         return self._core.leader_id, self._core.epoch
 
     @property
-    def leader_address(self) -> tuple[str, int] | None:
-        """Host and port of the leader; None when there is none, or it is this node."""
-        address = self._core.leader_address
-        following = isinstance(self._core.role, Follower) and address is not None
-        return (address.host, address.port) if following and address is not None else None
+    def leader_address(self) -> Destination | None:
+        """Where the leader is; None when there is none, or it is this node."""
+        role = self._core.role
+        return self._core.address_of(role.leader_id) if isinstance(role, Follower) else None
+
+    def address_of(self, node_id: int) -> Destination | None:
+        """Where a voter is reached, None if that is not known."""
+        return self._core.address_of(node_id)
 
     @property
     def is_leader(self) -> bool:
@@ -229,21 +232,32 @@ class Quorum:
 
     # -- peers ---------------------------------------------------------------------------------
 
-    def handle(self, token: object, request: Message, now_ms: int) -> list[Effect]:
-        """A request for the quorum; its answer is a `Reply` with `token`, now or later."""
+    def handle(
+        self, token: object, request: Message, now_ms: int, listener: str = ""
+    ) -> list[Effect]:
+        """A request for the quorum; its answer is a `Reply` with `token`, now or later. `listener`
+        is the one that it came in by.
+        """
+        self._core.asked_by = listener
         REQUESTS[type(request)](self._core, token, request, now_ms)
         return self._done(now_ms)
 
     def on_fetch(
-        self, request: FetchRequest, now_ms: int, came_ms: int | None = None
+        self,
+        request: FetchRequest,
+        now_ms: int,
+        came_ms: int | None = None,
+        listener: str = "",
     ) -> tuple[FetchVerdict, list[Effect]]:
-        """`came_ms`: when the request came in, if that was not just now."""
+        """`came_ms`: when the request came in, if that was not just now; `listener`: where."""
+        self._core.asked_by = listener
         verdict = on_fetch(self._core, request, now_ms, now_ms if came_ms is None else came_ms)
         return verdict, self._done(now_ms)
 
     def on_fetch_snapshot(
-        self, request: FetchSnapshotRequest, now_ms: int
+        self, request: FetchSnapshotRequest, now_ms: int, listener: str = ""
     ) -> tuple[SnapshotVerdict, list[Effect]]:
+        self._core.asked_by = listener
         verdict = on_fetch_snapshot(self._core, request, now_ms)
         return verdict, self._done(now_ms)
 
@@ -367,6 +381,7 @@ class Quorum:
     def _done(self, now_ms: int) -> list[Effect]:
         """Do what is due, until the role no longer changes."""
         core = self._core
+        core.asked_by = ""
         late = [t for t, sent in core.in_flight.items() if sent.deadline_ms <= now_ms]
         for token in late:
             self._failed(token, now_ms)

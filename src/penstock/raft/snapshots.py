@@ -35,7 +35,7 @@ def on_snapshot_response(
         return
     before = core.role
     leader = part.current_leader
-    address = messages.told_address(response, leader.leader_id)
+    address = messages.told_address(response, leader.leader_id, sent.to)
     learn(core, leader.leader_epoch, leader.leader_id, address, now_ms)
     role = core.role
     if role is not before or sent.role is not role or not isinstance(role, Follower):

@@ -14,7 +14,7 @@ def become_unattached(core: Core, epoch: int, now_ms: int) -> None:
     """Wait for a leader of `epoch`, which is the present one or a later one."""
     if epoch > core.epoch:
         core.elect(QuorumState(epoch))
-    core.leader_address = None
+    core.leader_is_at(None)
     election_ms = now_ms + core.election_timeout_ms() if core.may_stand else NEVER_MS
     core.become(Unattached(election_ms, now_ms, core.config.retry_backoff_ms))
 
@@ -23,15 +23,14 @@ def become_follower(
     core: Core, epoch: int, leader_id: int, address: Destination, now_ms: int
 ) -> None:
     invariant(leader_id != core.me.id, f"replica {core.me} cannot follow itself")
+    known = core.leader_said_where and (core.epoch, core.leader_address) == (epoch, address)
     election = core.election if epoch == core.epoch else QuorumState(epoch)
     core.elect(election._replace(leader_id=leader_id))
-    core.leader_address = address
+    core.leader_is_at(address, said_itself=known)
     core.become(Follower(leader_id, now_ms + core.fetch_timeout_ms(), now_ms))
 
 
-def learn(
-    core: Core, epoch: int, leader_id: int, address: tuple[str, int] | None, now_ms: int
-) -> None:
+def learn(core: Core, epoch: int, leader_id: int, address: Destination | None, now_ms: int) -> None:
     """A message has `leader_id` (-1: none) as the leader of `epoch`, at `address` if known."""
     if epoch < core.epoch:
         return
@@ -42,7 +41,7 @@ def learn(
     )
     if leader_id == core.me.id:
         leader_id = NO_NODE
-    to = Destination(leader_id, *address) if address else core.address_of(leader_id)
+    to = core.better(address, core.address_of(leader_id))
     if leader_id == NO_NODE or to is None:
         if epoch > core.epoch:
             become_unattached(core, epoch, now_ms)
@@ -50,8 +49,8 @@ def learn(
     role = core.role
     if epoch > core.epoch or known == NO_NODE or isinstance(role, Unattached):
         become_follower(core, epoch, leader_id, to, now_ms)
-    elif isinstance(role, Follower):
-        core.leader_address = to
+    elif isinstance(role, Follower) and not core.leader_said_where:
+        core.leader_is_at(to)
 
 
 def follow_again(core: Core, now_ms: int) -> None:

@@ -38,10 +38,14 @@ class OffsetAndEpoch(NamedTuple):
 class QuorumConfig(NamedTuple):
     cluster_id: str | None
     """None: not known yet; no request is refused for it, and ours carry none."""
-    listener_name: str = ""
-    """The listener by which replicas reach each other; the first one where it is not found."""
+    listeners: tuple[str, ...] = ()
+    """The listener by which this replica reaches others, and then those that it may use instead
+    while another one does not offer it. Without any the first one of each is used.
+    """
     bootstrap_servers: tuple[tuple[str, int], ...] = ()
     """Where to ask for the leader while none is known."""
+    listed: tuple[tuple[int, str, int], ...] = ()
+    """Where settings say that voters are: for one that offers none of `listeners`."""
     auto_join: bool = False
     """Whether this node asks to be a voter from the start; `Quorum.join` lets it begin later."""
     founder: bool = False

@@ -100,7 +100,7 @@ class Broker:
         self.node_id = settings.config.node_id
         self.turns = Turns()
         self.flusher = Flusher()
-        self.brokers = MetadataBrokers(self.metadata, settings.config.inter_broker_listener)
+        self.brokers = MetadataBrokers(self.metadata, peers.ways.brokers)
         replica_env = self._replica_environment()
         self.replicas = ReplicaManager(
             self.metadata,
@@ -135,9 +135,7 @@ class Broker:
         self.replication: Replication | None = None
         self.on_settings_changed: Callable[[BrokerConfig], None] = lambda _: None
         """Called when dynamic settings were taken over, for what is not the broker's own."""
-        self.suspicions = Suspicions(
-            self.metadata, lambda: self.config.inter_broker_listener, self.node_id
-        )
+        self.suspicions = Suspicions(self.metadata, self.node_id)
         peers.on_lost = self.suspicions.connection_lost
         self.cluster = ClusterService(
             self.node_id, self.metadata, self.controller, self.suspicions, hints, self.rights

@@ -19,6 +19,8 @@ class QuorumService:
     def __init__(self, driver: QuorumDriver, rights: Rights) -> None:
         self._driver = driver
         self._rights = rights
+        self.listeners = frozenset(driver.seat.settings.config.controller_listeners)
+        """Those that serve the metadata quorum and nothing else."""
 
     def require_node(self, principal: Principal) -> None:
         """`ApiError` unless it may speak for a node."""
@@ -34,19 +36,25 @@ class QuorumService:
         """Whether the node has never been part of a cluster."""
         return self._driver.log.is_new
 
-    def handle(self, principal: Principal, request: Message) -> Awaitable[Any]:
-        """The response to a vote, the begin or end of an epoch, or a change of a voter."""
+    def handle(self, principal: Principal, request: Message, listener: str) -> Awaitable[Any]:
+        """The response to a vote, the begin or end of an epoch, or a change of a voter, that came
+        in by `listener`.
+        """
         self.require_node(principal)
-        return self._driver.handle(request)
+        return self._driver.handle(request, listener)
 
-    def fetch(self, principal: Principal, request: FetchRequest, done: Done) -> QuorumFetch:
+    def fetch(
+        self, principal: Principal, request: FetchRequest, listener: str, done: Done
+    ) -> QuorumFetch:
         """Have `done` called with records of the metadata log, when there are any; with None, if
         the caller has to ask another node.
         """
         self.require_node(principal)
-        return self._driver.fetches.fetch(request, done)
+        return self._driver.fetches.fetch(request, listener, done)
 
-    def fetch_snapshot(self, principal: Principal, request: FetchSnapshotRequest) -> Awaitable[Any]:
+    def fetch_snapshot(
+        self, principal: Principal, request: FetchSnapshotRequest, listener: str
+    ) -> Awaitable[Any]:
         """A piece of a snapshot of the metadata."""
         self.require_node(principal)
-        return self._driver.fetches.fetch_snapshot(request)
+        return self._driver.fetches.fetch_snapshot(request, listener)

@@ -323,7 +323,8 @@ class _Process:
         found = _READY.match(out.decode(errors="replace"))
         if found is None:
             return f"the node said {out!r} where it should have said that it is ready"
-        self.http = f"http://{found[2]}" if found[2] else ""
+        address = found[2] or ""
+        self.http = address if not address or "://" in address else f"http://{address}"
         return ""
 
     def pause(self, remove: str) -> None:

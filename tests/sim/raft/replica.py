@@ -12,6 +12,7 @@ from penstock.raft.effects import (
     Append,
     BecameLeader,
     Committed,
+    Destination,
     Effect,
     InstallSnapshot,
     LeaderChanged,
@@ -39,6 +40,8 @@ from sim.raft.world import SeededRng, World
 
 BATCHES_MAX = 4
 CHUNK_BYTES = 100
+PORTS_OF = {"PLAIN": 0, "SAFE": 1_000}
+"""What is added to the port of a replica."""
 
 
 Back = Callable[[Message | None], None]
@@ -53,6 +56,7 @@ class Parked(NamedTuple):
     came_ms: int
     """By the replica's own clock: it was heard from then, however often this is judged again."""
     until_ms: int
+    listener: str
 
 
 class Crash(Exception):
@@ -66,6 +70,8 @@ class SimReplica:
         self.config = config
         self.key = ReplicaKey(node_id, world.random.randbytes(16))
         self.port = 9092
+        self.offers: tuple[str, ...] = ("PLAIN",)
+        """Its listeners; by the first one it reaches others."""
         self.disk = Disk()
         self.quorum: Quorum | None = None
         self.skew_ms = 0
@@ -92,6 +98,13 @@ class SimReplica:
     def now_ms(self) -> int:
         return self.world.now_ms + self.skew_ms
 
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(
+            Endpoint(name, f"n{self.id}", self.port + PORTS_OF[name])
+            for name in sorted(self.offers)
+        )
+
     # -- life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -100,8 +113,8 @@ class SimReplica:
         self._life += 1
         self._tick_at, self._flushing, self._parked = -1, False, []
         self.checked = (-1, -1)
-        endpoints = [Endpoint("PLAIN", f"n{self.id}", self.port)]
-        rng = self.rng
+        rng, endpoints = self.rng, self.endpoints
+        self.config = self.config._replace(listeners=self.offers)
         self.high_watermark = 0
         self.quorum = Quorum(self.key, self.config, disk.stored(), state, endpoints, rng)
         self.high_watermark = self.quorum.high_watermark
@@ -219,8 +232,7 @@ class SimReplica:
     def _send(self, effect: Send) -> None:
         target = next((p for p in self.peers if f"n{p.id}" == effect.to.host), None)
         assert target is not None, effect.to
-        # A bootstrap address is a name that is kept up to date.
-        if effect.to.node_id >= 0 and effect.to.port != target.port:
+        if not self._is_open(effect.to, target):
             self.later(1, lambda: self.do(lambda q: q.on_failed(effect.token, self.now_ms)))
             return
         life = self._life
@@ -235,7 +247,14 @@ class SimReplica:
             self.world.carry(target.id, self.id, lambda: self._response(life, effect, read))
 
         request = self.world.wire(effect.request, effect.version)
-        self.world.carry(self.id, target.id, lambda: target.serve(request, back))
+        listener = effect.to.listener
+        self.world.carry(self.id, target.id, lambda: target.serve(request, back, listener))
+
+    def _is_open(self, to: Destination, target: SimReplica) -> bool:
+        """A bootstrap address is a name that is kept up to date."""
+        if to.node_id >= 0:
+            return Endpoint(to.listener, to.host, to.port) in target.endpoints
+        return to.listener in target.offers
 
     def _refused(self, life: int, send: Send, node_id: int) -> None:
         if life == self._life:
@@ -246,16 +265,16 @@ class SimReplica:
         if life == self._life:
             self.do(lambda q: q.on_response(send.token, response, self.now_ms))
 
-    def serve(self, request: Message, back: Back) -> None:
+    def serve(self, request: Message, back: Back, listener: str = "") -> None:
         if self.quorum is None:
             back(None)
         elif isinstance(request, FetchRequest):
             until_ms = self.world.now_ms + request.max_wait_ms
-            self._serve_fetch(Parked(request, back, self.now_ms, until_ms))
+            self._serve_fetch(Parked(request, back, self.now_ms, until_ms, listener))
         elif isinstance(request, FetchSnapshotRequest):
-            self._serve_snapshot(request, back)
+            self._serve_snapshot(request, back, listener)
         else:
-            self.do(lambda q: q.handle(back, request, self.now_ms))
+            self.do(lambda q: q.handle(back, request, self.now_ms, listener))
 
     def _reply(self, effect: Reply) -> None:
         effect.token(effect.response)  # type: ignore[operator]
@@ -264,7 +283,9 @@ class SimReplica:
         found: list[Any] = []
 
         def ask(quorum: Quorum) -> list[Effect]:
-            verdict, effects = quorum.on_fetch(fetch.request, self.now_ms, fetch.came_ms)
+            verdict, effects = quorum.on_fetch(
+                fetch.request, self.now_ms, fetch.came_ms, fetch.listener
+            )
             found.append(verdict)
             return effects
 
@@ -318,11 +339,11 @@ class SimReplica:
             disk.trim(snapshot)
             quorum.on_log_trimmed(end)
 
-    def _serve_snapshot(self, request: FetchSnapshotRequest, back: Back) -> None:
+    def _serve_snapshot(self, request: FetchSnapshotRequest, back: Back, listener: str) -> None:
         found: list[Any] = []
 
         def ask(quorum: Quorum) -> list[Effect]:
-            verdict, effects = quorum.on_fetch_snapshot(request, self.now_ms)
+            verdict, effects = quorum.on_fetch_snapshot(request, self.now_ms, listener)
             found.append(verdict)
             return effects
 

@@ -2,8 +2,8 @@
 
 Node 1 founds the cluster, the others come as observers; some join as voters by themselves. Then
 drops, delays, doubles, reorderings, cuts (whole, one way), crashes that lose what was not flushed,
-crashes between two effects, lost disks, leaping clocks, moved ports, snapshots, resignations and
-changes of the voter set come at random, while leaders append.
+crashes between two effects, lost disks, leaping clocks, moved ports, other listeners, snapshots,
+resignations and changes of the voter set come at random, while leaders append.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.raft.types import QuorumConfig
+from penstock.raft.voters import VoterSet
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.wire.schema import Message
@@ -23,6 +24,11 @@ FAULTS_MS = 12_000
 STEP_MS_MAX = 250
 HEAL_MS_MAX = 15_000
 HEAL_STEP_MS = 250
+STAGES = (("PLAIN",), ("PLAIN", "SAFE"), ("SAFE", "PLAIN"), ("SAFE",))
+"""The listeners of a replica on the way from plain to safe; the first is the wanted one."""
+STEPS = (1, 1, 1, 2, -1)
+ROLLING_CHANCE = 0.3
+ROLLING_MS = 40_000
 
 
 class Simulation:
@@ -47,6 +53,8 @@ class Simulation:
         for replica in self.replicas:
             replica.peers = self.replicas
         self.values = 0
+        self.rolling = rng.random() < ROLLING_CHANCE
+        """Whether replicas get other listeners all the time."""
 
     # -- the run -------------------------------------------------------------------------------
 
@@ -58,7 +66,7 @@ class Simulation:
         world.run_until(world.now_ms + (8_000 if self.turmoil else rng.choice((10, 3_000))))
         self._weather()
         actions = self._actions()
-        end = world.now_ms + FAULTS_MS
+        end = world.now_ms + (ROLLING_MS if self.rolling else FAULTS_MS)
         while world.now_ms < end:
             rng.choice(actions)()
             world.run_until(world.now_ms + rng.randint(1, STEP_MS_MAX))
@@ -79,10 +87,18 @@ class Simulation:
     def _actions(self) -> list[Callable[[], None]]:
         if self.turmoil:
             return [self.append, self.append, self.disturb]
+        if self.rolling:
+            return (
+                [self.append] * 10
+                + [self.crash, self.roll, self.roll, self.restart, self.restart] * 3
+                + [self.cut, self.mend, self.mend, self.snapshot, self.jump, self.resign]
+                + [self.add_voter, self._weather]
+            )
         return (
             [self.append] * 10
             + [self.crash, self.restart, self.restart, self.cut, self.mend] * 2
             + [self.snapshot, self.snapshot, self.jump, self.resign, self.wipe, self.move_port]
+            + [self.roll]
             + [self.add_voter, self.remove_voter, self._weather]
         )
 
@@ -153,25 +169,70 @@ class Simulation:
         down = [r for r in self.replicas if not r.alive]
         if down and self.world.random.random() < 0.5:
             replica = self.world.random.choice(down)
-            reachable = {r.key for r in self.replicas if r is not replica and self._known_port(r)}
+            reachable = {r.key for r in self.replicas if r is not replica and self._is_known(r)}
             if all(len(s & reachable) > len(s) // 2 for s in self._voter_sets()):
                 replica.port += 1
                 self.world.log(f"{replica.id} moves to port {replica.port}")
 
-    def _known_port(self, replica: SimReplica) -> bool:
+    def roll(self) -> None:
+        """A restart with other listeners, on the way from the plain one to the safe one, or back.
+
+        The plain one goes only when all are known to have the safe one, and a listener that others
+        may know goes as an address does (`move_port`).
+        """
+        down = [r for r in self.replicas if not r.alive]
+        if not down:
+            return
+        replica = self.world.random.choice(down)
+        stage = STAGES.index(replica.offers) + self.world.random.choice(STEPS)
+        offers = STAGES[min(max(stage, 0), len(STAGES) - 1)]
+        others = [r for r in self.replicas if r is not replica]
+        if not all(self._reach_each_other(offers, other) for other in others):
+            return
+        if set(replica.offers) - set(offers):
+            reachable = {r.key for r in others if self._is_known_now(r)}
+            sets = [frozenset(s.keys) for r in self.replicas for s in self._in_force(r)]
+            if not all(len(s & reachable) > len(s) // 2 for s in sets):
+                return
+        if "PLAIN" not in offers and not all(map(self._is_known_now, self.replicas)):
+            return
+        replica.offers = offers
+        self.world.log(f"{replica.id} has the listeners {offers} from its next start on")
+
+    def _reach_each_other(self, offers: tuple[str, ...], other: SimReplica) -> bool:
+        """Whether one with these listeners and `other` can; one that knows no voters has nothing
+        but the addresses in its settings, which are of the listener that it wants.
+        """
+        if offers[0] in other.offers and other.offers[0] in offers:
+            return True
+        all_know_voters = all(r.disk.stored().voter_sets for r in self.replicas)
+        return all_know_voters and not set(offers).isdisjoint(other.offers)
+
+    def _is_known_now(self, replica: SimReplica) -> bool:
+        sets = [voters for other in self.replicas for voters in self._in_force(other)]
+        nodes = [voters.node(replica.id) for voters in sets]
+        return all(n.endpoints == replica.endpoints for n in nodes if n is not None)
+
+    @staticmethod
+    def _in_force(replica: SimReplica) -> list[VoterSet]:
+        """On its disk, with the one that will be again if the last change is cut off."""
+        return [voters for _, voters in replica.disk.stored().voter_sets[-2:]]
+
+    def _is_known(self, replica: SimReplica) -> bool:
         nodes = [
             voters.node(replica.id)
             for other in self.replicas
             for _, voters in other.disk.stored().voter_sets
         ]
-        return all(n.endpoints[0].port == replica.port for n in nodes if n is not None)
+        return all(n.endpoints == replica.endpoints for n in nodes if n is not None)
 
     def wipe(self) -> None:
         """Lose a disk, but only one that no majority needs, as an operator would."""
         down = [r for r in self.replicas if not r.alive and r.config.auto_join]
         if down and self.world.random.random() < 0.5:
             replica = self.world.random.choice(down)
-            if self._can_spare(replica):
+            wanted = all(replica.offers[0] in other.offers for other in self.replicas)
+            if wanted and self._can_spare(replica):
                 replica.wipe()
 
     def _voter_sets(self) -> list[frozenset[object]]:
@@ -189,14 +250,14 @@ class Simulation:
         end = self.checker.committed_end
         others = [r for r in self.replicas if r is not replica]
         full = {r.key for r in others if r.disk.flushed >= end}
-        full &= {r.key for r in others if self._known_port(r)}
+        full &= {r.key for r in others if self._is_known(r)}
         return all(
             replica.key not in voters or len(voters & full) > len(voters) // 2
             for voters in self._voter_sets()
         )
 
     def _all_present(self) -> bool:
-        keys = {r.key for r in self.replicas if self._known_port(r)}
+        keys = {r.key for r in self.replicas if self._is_known(r)}
         return all(voters <= keys for voters in self._voter_sets())
 
     def add_voter(self) -> None:
@@ -206,7 +267,7 @@ class Simulation:
             timeout_ms=2_000,
             voter_id=replica.id,
             voter_directory_id=replica.key.directory_id,
-            listeners=[Listener(name="PLAIN", host=f"n{replica.id}", port=replica.port)],
+            listeners=[Listener(name=e.name, host=e.host, port=e.port) for e in replica.endpoints],
         )
         self._to_leader(request, f"add {replica.id}")
 

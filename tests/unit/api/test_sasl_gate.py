@@ -235,14 +235,14 @@ def test_a_failure_is_answered_late_and_closes(tmp_path: Path) -> None:
 
 def test_a_failure_while_the_node_starts_is_late_too_and_not_answered(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
-        rig.node._dispatcher.serves = WHILE_STARTING
+        rig.node._doors.open(WHILE_STARTING)
         peer = await rig.peer()
         await handshake(peer)
         began = time.monotonic()
         with pytest.raises(Closed):
             await authenticate(peer, WRONG)
         assert time.monotonic() - began >= 0.29
-        rig.node._dispatcher.serves = EVERYTHING
+        rig.node._doors.open(EVERYTHING)
 
     with_rig(tmp_path, test, {"connection.failed.authentication.delay.ms": "300"})
 

@@ -53,7 +53,6 @@ def refusal(**texts: str) -> str:
 def test_the_file_of_kafkas_distribution_is_taken() -> None:
     config = broker_config(STOCK_FILE)
     assert [name for name, _ in config.without_effect] == [
-        "controller.listener.names",
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",

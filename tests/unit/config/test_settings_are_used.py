@@ -13,6 +13,7 @@ from penstock.config.table import Only
 SOURCE = Path(__file__).parents[3] / "src" / "penstock"
 # Read through properties of BrokerConfig.
 BY_PROPERTY = {
+    "controller.listener.names": "controller_listeners",
     "controller.quorum.bootstrap.servers": "bootstrap_servers",
     "controller.quorum.voters": "first_voters",
     "delegation.token.secret.key": "token_secret_key",

@@ -14,7 +14,13 @@ import pytest
 
 from penstock.controlling.active_controller import ActiveController
 from penstock.metadata.controller import Controller, Decision
-from unit.metadata.rig import Rig
+from penstock.metadata.features import SUPPORTED_FEATURES
+from penstock.wire.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    Feature,
+    Listener,
+)
+from unit.metadata.rig import Rig, directory
 from unit.net.served import run
 from unit.serving.rig import until
 
@@ -35,7 +41,7 @@ class Driven:
             self.rig.register(broker)
             self.rig.heartbeat(broker)
         self.active = ActiveController(
-            self.rig.controller, HERE, "PLAINTEXT", self.now_ms, self.now_ms, self.submit
+            self.rig.controller, HERE, ("PLAINTEXT",), self.now_ms, self.now_ms, self.submit
         )
         self.active.start()
 
@@ -145,6 +151,39 @@ def test_the_broker_on_this_node_is_not_fenced_for_its_silence() -> None:
         await until(lambda: driven.fenced == {HEALTHY, SILENT})
         await asyncio.sleep(SESSION_MS / 1000)
         assert driven.fenced == {HEALTHY, SILENT}
+        driven.active.drop()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("ports", "over"), [((9092,), True), ((9092, 9093), True), ((9093,), False)]
+)
+def test_a_run_at_an_address_of_the_earlier_one_proves_that_that_is_over(
+    ports: tuple[int, ...], over: bool
+) -> None:
+    """Also where it has got another listener meanwhile."""
+
+    def registration(rig: Rig, *ports: int) -> BrokerRegistrationRequest:
+        return BrokerRegistrationRequest(
+            broker_id=4,
+            cluster_id="c",
+            incarnation_id=rig.rng.uuid(),
+            listeners=[Listener(name=f"AT_{port}", host="h", port=port) for port in ports],
+            features=[
+                Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            log_dirs=[directory(4, 0)],
+        )
+
+    async def test() -> None:
+        driven = Driven()
+        rig, earlier = driven.rig, registration(driven.rig, 9092)
+        rig.take(rig.controller.register_broker(earlier, len(rig.log), rig.now_ms))
+        driven.heartbeat(4)
+        found = driven.active.ended_run(registration(rig, *ports))
+        assert found == (rig.image.brokers[4] if over else None)
         driven.active.drop()
 
     run(test)

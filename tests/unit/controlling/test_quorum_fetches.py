@@ -31,8 +31,8 @@ def test_who_waits_when_the_quorum_stops_has_to_look_elsewhere(tmp_path: Path) -
         metadata = await Metadata(tmp_path).begin()
         answers: list[Any] = []
         forgotten: list[Any] = []
-        metadata.driver.fetches.fetch(waiting_fetch(metadata), answers.append)
-        metadata.driver.fetches.fetch(waiting_fetch(metadata), forgotten.append).cancel()
+        metadata.driver.fetches.fetch(waiting_fetch(metadata), "", answers.append)
+        metadata.driver.fetches.fetch(waiting_fetch(metadata), "", forgotten.append).cancel()
         metadata.stop()
         assert answers == [None]
         assert forgotten == []
@@ -46,7 +46,7 @@ def test_a_fetch_that_waited_was_heard_when_it_came(tmp_path: Path) -> None:
         quorum = metadata.driver.quorum
         answers: list[Any] = []
         came_ms = metadata.driver.now_ms()
-        metadata.driver.fetches.fetch(waiting_fetch(metadata), answers.append)
+        metadata.driver.fetches.fetch(waiting_fetch(metadata), "", answers.append)
         waited_from_ms = metadata.driver.now_ms()
         assert not answers
         await until(lambda: answers)

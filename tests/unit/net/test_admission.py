@@ -31,7 +31,7 @@ def test_all_listeners_count_together() -> None:
 
 
 def test_the_listener_of_the_nodes_is_not_bound_by_the_number_for_all() -> None:
-    admission = Admission(ConnectionLimits(connections_max=1, protected="NODES"))
+    admission = Admission(ConnectionLimits(connections_max=1, protected=frozenset({"NODES"})))
     admission.entered("CLIENTS", "h")
     assert admission.refusal("CLIENTS", "h") == TOTAL
     assert admission.refusal("NODES", "h") == ""

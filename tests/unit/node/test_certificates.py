@@ -275,11 +275,11 @@ def test_the_end_of_a_certificate(files: Files, caplog: pytest.LogCaptureFixture
 def test_what_is_plain_has_no_certificate(files: Files) -> None:
     certificates = made(broker_config({"log.dirs": "unused"}))
     assert certificates.load("PLAINTEXT") is None
-    assert certificates.for_peers() is None
+    assert certificates.for_peers("PLAINTEXT") is None
     assert certificates.not_after_s() == {}
     encrypted = made(files.config())
     encrypted.load("SSL")
-    context = encrypted.for_peers()
+    context = encrypted.for_peers("SSL")
     assert context is not None
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname

@@ -197,13 +197,13 @@ def test_settings_that_cannot_be_used_leave_the_old_ones() -> None:
 
 
 def test_the_login_of_the_node_itself() -> None:
-    found = own_login(config())
+    found = own_login(config(), "A")
     assert found is not None
     assert (found.mechanism, found.username, found.password) == ("PLAIN", "node", "of-node")
     assert "of-node" not in repr(found)
-    assert own_login(broker_config({"log.dirs": "unused"})) is None
+    assert own_login(broker_config({"log.dirs": "unused"}), "PLAINTEXT") is None
     with pytest.raises(ConfigError, match="it must be PLAIN"):
-        own_login(config(sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256"))
+        own_login(config(sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256"), "A")
     for jaas in ("nonsense", "PlainLoginModule required;"):
         with pytest.raises(ConfigError, match=r"listener\.name\.a\.plain\.sasl\.jaas\.config"):
-            own_login(config(listener_name_a_plain_sasl_jaas_config=jaas))
+            own_login(config(listener_name_a_plain_sasl_jaas_config=jaas), "A")

@@ -109,7 +109,7 @@ class Actor:
         self.broker.controller = stage  # type: ignore[assignment]
         self.broker.cluster._controller = stage  # type: ignore[assignment]
         dispatcher = Dispatcher(self.broker.services)
-        dispatcher.serves = EVERYTHING
+        dispatcher.open(EVERYTHING)
         limits = net_limits(config)
         self.server = Server(LISTENER, limits, dispatcher, metrics.requests.answered)
         self.host, self.port = self.server.bind("127.0.0.1", 0)

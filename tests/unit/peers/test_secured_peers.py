@@ -12,6 +12,7 @@ from penstock.kafka.sasl import Sasl
 from penstock.peers.connection import Address
 from penstock.peers.errors import PeerUnreachable
 from penstock.peers.peers import Channel, Peers
+from penstock.peers.ways import Ways
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from support.certificates import authority, client_context
 from unit.api.test_sasl_gate import SETTINGS
@@ -19,6 +20,7 @@ from unit.net.served import run
 from unit.serving.rig import Rig, running
 
 SESSION_MS = 400
+LISTENER = "NODES"
 NODE = Sasl("PLAIN", "node", "of-node")
 
 
@@ -37,11 +39,12 @@ def settings(folder: Path, host: str = "127.0.0.1") -> dict[str, str]:
 
 def address_of(rig: Rig) -> Address:
     host, port = rig.node.kafka_address.rsplit(":", 1)
-    return Address(host, int(port))
+    return Address(host, int(port), LISTENER)
 
 
 def peers_with(sasl: Sasl | None, context: ssl.SSLContext | None) -> Peers:
-    return Peers("node-2", tls=lambda: context, sasl=sasl)
+    logins = {} if sasl is None else {LISTENER: sasl}
+    return Peers("node-2", ways=Ways(tls=lambda _: context, logins=logins))
 
 
 def test_a_session_that_ends_costs_no_request(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from penstock.raft.voters import VoterNode, VoterSet
 from penstock.wire.messages import fetch, vote
 from penstock.wire.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
+    LeaderEndpoint,
 )
 from penstock.wire.messages.begin_quorum_epoch import (
     RequestPartitionData as BeginPart,
@@ -122,7 +123,7 @@ class Rig:
         self.flush()
         return self
 
-    def follows(self, leader_id: int, epoch: int) -> Rig:
+    def follows(self, leader_id: int, epoch: int, *endpoints: Endpoint) -> Rig:
         part = BeginPart(
             partition_index=0,
             voter_directory_id=key(1).directory_id,
@@ -130,7 +131,12 @@ class Rig:
             leader_epoch=epoch,
         )
         topic = BeginTopic(topic_name=METADATA_TOPIC, partitions=[part])
-        self.ask(BeginQuorumEpochRequest(cluster_id=CLUSTER, voter_id=1, topics=[topic]))
+        told = [LeaderEndpoint(name=e.name, host=e.host, port=e.port) for e in endpoints]
+        self.ask(
+            BeginQuorumEpochRequest(
+                cluster_id=CLUSTER, voter_id=1, topics=[topic], leader_endpoints=told
+            )
+        )
         return self
 
     def fetched(self, replica: ReplicaKey, offset: int, epoch: int, **fields: Any) -> Any:

@@ -35,8 +35,8 @@ def test_the_leader_is_on_disk_before_it_is_followed() -> None:
     rig = follower()
     assert rig.kinds() == ["WriteState", "Reply", "Send", "LeaderChanged"]
     assert isinstance(rig.sent[0].request, FetchRequest)
-    assert rig.sent[0].to == (2, "h2", 9092)
-    assert rig.quorum.leader_address == ("h2", 9092)
+    assert rig.sent[0].to == (2, "h2", 9092, "PLAIN")
+    assert rig.quorum.leader_address == rig.sent[0].to
 
 
 def test_the_next_fetch_is_from_what_is_flushed() -> None:
@@ -105,7 +105,7 @@ def test_a_refused_connection_shortens_that_and_frees_the_pre_vote() -> None:
 
 def test_an_observer_never_stands_for_election() -> None:
     rig = Rig(stored(0), bootstrap_servers=(("b", 9092),))
-    assert rig.sent[0].to == (-1, "b", 9092)
+    assert rig.sent[0].to[:3] == (-1, "b", 9092)
     for _ in range(10):
         rig.wait(5_000)
         assert rig.quorum.role == "Unattached"

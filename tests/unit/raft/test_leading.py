@@ -21,14 +21,14 @@ from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from unit.raft.rig import CLUSTER, Rig, fetch_request, key, stored
 
 
-def leader(voters: int = 3) -> Rig:
+def leader(voters: int = 3, **config: Any) -> Rig:
     """The leader of epoch 2; its log: 0..2 of epoch 1, the LeaderChange record at 3."""
-    rig = Rig(stored(voters))
+    rig = Rig(stored(voters), **config)
     return rig.elected() if voters > 1 else rig
 
 
-def committed(voters: int = 3) -> Rig:
-    rig = leader(voters)
+def committed(voters: int = 3, **config: Any) -> Rig:
+    rig = leader(voters, **config)
     rig.flush()
     if voters > 1:
         rig.fetched(key(2), 4, 2)
