@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,14 +18,6 @@ LOCKED = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANO
 """The plain listener of a `SecuredNode` is then that of an administrator."""
 FAILED = 58
 RIGHT = f"\0{PLAIN_USER}\0{PLAIN_PASSWORD}".encode()
-
-
-class Encrypted(RawClient):
-    """A raw connection over TLS."""
-
-    def __init__(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        super().__init__(host, port)
-        self.socket = context.wrap_socket(self.socket, server_hostname=host)
 
 
 def raw(node: SecuredNode, listener: str = "SASL_PLAINTEXT") -> RawClient:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from interop.abuse.rig import Encrypted, allow, handshake, login, raw, say
+from interop.abuse.rig import allow, handshake, login, raw, say
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest
@@ -22,7 +22,7 @@ from support.certificates import client_context
 from support.growth import MEGABYTE, growth_below
 from support.helpers import make_topic
 from support.neighbour import Neighbour
-from support.raw import Closed, RawClient
+from support.raw import Closed, Encrypted, RawClient
 from support.secured_node import SecuredNode
 from support.waiting import eventually
 

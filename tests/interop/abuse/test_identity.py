@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from interop.abuse.rig import FAILED, Encrypted, handshake, raw, say
+from interop.abuse.rig import FAILED, handshake, raw, say
 from penstock.auth import scram
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from support.certificates import DAY, client_context
-from support.raw import Closed
+from support.raw import Closed, Encrypted
 from support.secured import PASSWORD, PLAIN_PASSWORD, PLAIN_USER, USER
 from support.secured_node import SecuredNode, token
 from unit.auth.tokens import RSA, key, segment, signed
