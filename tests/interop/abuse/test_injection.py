@@ -174,9 +174,7 @@ def test_a_class_is_not_loaded(locked: SecuredNode, tmp_path: Path, setting: str
     """
     node = SecuredNode(tmp_path / "node", {**LOCKED})
     node.settings[setting] = CLASSES[setting]
-    done = subprocess.run(
-        node.command(), capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run(node.command(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (1, 2), done
     assert setting in done.stderr
     assert "Traceback" not in done.stderr

@@ -168,8 +168,8 @@ ODD = {
     "an escape": "odd\x1b[2J",
     "a long one": "o" * 30_000,
     "250": "o" * 250,
-    "cyrillic": "оdd",  # noqa: RUF001
-    "full width": "ｏdd",  # noqa: RUF001
+    "cyrillic": "оdd",
+    "full width": "ｏdd",
     "zero width": "od\u200bd",
     "upper case": "ODD",
     "a blank": "odd ",

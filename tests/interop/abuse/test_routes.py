@@ -26,7 +26,6 @@ UNNAMED = {
 }  # fmt: skip
 
 
-
 def ask(node: SecuredNode, path: str, method: str = "GET") -> tuple[int, str]:
     url = f"http://{node.http_host}:{node.http_port}{path}"
     try:
