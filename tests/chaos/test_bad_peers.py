@@ -19,6 +19,7 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.batches import Rec, batch, record
 from support.calls import fetch_request, find_topic, list_offset, produce, produce_request
+from support.growth import MEGABYTE, growth_below
 from support.helpers import make_topic
 from support.neighbour import Neighbour
 from support.node import NodeProcess
@@ -26,7 +27,6 @@ from support.process import BrokerProcess
 from support.raw import Closed, RawClient
 from support.waiting import eventually
 
-MEGABYTE = 1 << 20
 SEED = 20_260_114
 ZSTD = 4
 
@@ -48,30 +48,6 @@ def connect(node: BrokerProcess) -> socket.socket:
 def alive(node: BrokerProcess) -> None:
     with RawClient(node.host, node.port) as client:
         assert client.call(ApiVersionsRequest(), 0).error_code == 0
-
-
-@contextlib.contextmanager
-def growth_below(node: BrokerProcess, megabytes: int) -> Iterator[None]:
-    """The node's memory may not grow by more, at any moment that we look."""
-    before = node.rss_bytes()
-    highest = [before]
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            highest[0] = max(highest[0], node.rss_bytes())
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
-    grown = (highest[0] - before) / MEGABYTE
-    if not isinstance(node, NodeProcess):
-        return  # a JVM's heap grows by its own rules
-    assert grown < megabytes, f"memory grew by {grown:.0f} MB"
 
 
 # Bytes that are no requests

@@ -26,7 +26,7 @@ PLAIN, TRANSACTIONAL = Plan(writers=0, chains=0), Plan()
 
 
 @pytest.mark.parametrize(
-    ("seconds", "plan", "faults"),
+    ("seconds", "plan", "faults", "locked"),
     [
         (
             45,
@@ -42,11 +42,18 @@ PLAIN, TRANSACTIONAL = Plan(writers=0, chains=0), Plan()
                 "reassign",
                 "disk",
             ),
+            False,
         ),
-        (20, PLAIN, ("kill", "cut-link", "cut-off", "delay", "loss", "rolling", "elect")),
-        (18, TRANSACTIONAL, ("worker-kill", "worker-zombie", "kill", "pause", "cut", "restart")),
+        (20, PLAIN, ("kill", "cut-link", "cut-off", "delay", "loss", "rolling", "elect"), None),
+        (
+            18,
+            TRANSACTIONAL,
+            ("worker-kill", "worker-zombie", "kill", "pause", "cut", "restart", "certificate"),
+            None,
+        ),
+        (25, PLAIN, ("certificate", "kill", "kill-leader", "pause", "cut", "restart"), True),
     ],
-    ids=["the hard ones", "with a slow network", "with transactions"],
+    ids=["the hard ones", "with a slow network", "with transactions", "locked"],
 )
 def test_chaos(
     tmp_path: Path,
@@ -54,9 +61,12 @@ def test_chaos(
     seconds: int,
     plan: Plan,
     faults: tuple[str, ...],
+    locked: bool | None,
 ) -> None:
+    """`locked`: with TLS, logins and ACLs; None: by the seed."""
     record_property("PENSTOCK_CHAOS_SEED", SEED)
-    outcome = run(Options(seconds, SEED, faults, plan=plan), tmp_path)
+    locked = bool(SEED % 2) if locked is None else locked
+    outcome = run(Options(seconds, SEED, faults, plan=plan, locked=locked), tmp_path)
     print(outcome.text)
     assert outcome.violations == [], f"PENSTOCK_CHAOS_SEED={SEED}\n{outcome.text}"
     assert len(outcome.history.of(Acked)) > ACKED_MIN

@@ -42,6 +42,7 @@ class Authority:
         hosts: tuple[str, ...] = (HOST,),
         lasts: timedelta = 60 * DAY,
         password: str | None = None,
+        begins: timedelta = -3 * DAY,
     ) -> str:
         """The PEM of a new key and its certificate; it has ended if `lasts` is below 0."""
         key = ec.generate_private_key(ec.SECP256R1())
@@ -52,7 +53,7 @@ class Authority:
             if password is None
             else serialization.BestAvailableEncryption(password.encode()),
         )
-        return shown.decode() + self._signed(_name(name), key, False, hosts, lasts)
+        return shown.decode() + self._signed(_name(name), key, False, hosts, lasts, begins)
 
     def _signed(
         self,
@@ -61,6 +62,7 @@ class Authority:
         authority: bool,
         hosts: tuple[str, ...],
         lasts: timedelta,
+        begins: timedelta = -3 * DAY,
     ) -> str:
         now = datetime.now(UTC)
         builder = (
@@ -69,7 +71,7 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - 3 * DAY)
+            .not_valid_before(now + begins)
             .not_valid_after(now + lasts)
             .add_extension(x509.BasicConstraints(authority, None), critical=True)
             .add_extension(
@@ -105,9 +107,15 @@ class CertificateFiles:
         return path
 
     def signed(
-        self, name: str, *, lasts: timedelta = 60 * DAY, password: str | None = None
+        self,
+        name: str,
+        *,
+        lasts: timedelta = 60 * DAY,
+        password: str | None = None,
+        begins: timedelta = -3 * DAY,
     ) -> Path:
-        return self._write(name, self._signer.issue(name, lasts=lasts, password=password))
+        made = self._signer.issue(name, lasts=lasts, password=password, begins=begins)
+        return self._write(name, made)
 
     def of_stranger(self) -> Path:
         """A certificate that somebody else has signed."""

@@ -10,7 +10,7 @@ several. Whatever happens, no process outlives the test: leaving the `with` kill
 so does the end of the interpreter. One thread owns the object.
 
 `each` holds settings of single nodes, by id. `kind="kafka"` makes the same cluster of Apache
-Kafka's processes.
+Kafka's processes. With a `lock` everything needs a login, and rights.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from penstock.wire.messages.describe_quorum import (
 )
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
+from .cluster_locked import Lock
 from .cluster_nodes import ClusterNode, KafkaClusterNode, PenstockClusterNode
 from .features import GROUPS, enable_feature
 from .helpers import QUIET
@@ -80,8 +81,10 @@ class Cluster:
         each: Mapping[int, Mapping[str, str]] | None = None,
         kind: str = "penstock",
         network: Network | None = None,
+        lock: Lock | None = None,
     ) -> None:
         self.root = root
+        self.lock = lock
         self.kind = kind
         self.network: Network = network or Loopback()
         self.settings = _few_nodes(count, SETTINGS) | dict(settings or {})
@@ -101,6 +104,8 @@ class Cluster:
         if self.kind == "kafka":
             own["cluster.id"] = self._cluster_id
         node = self.KINDS[self.kind](node_id, self.root / f"node-{node_id}", own, self.network)
+        if self.lock is not None:
+            node.settings |= self.lock.settings(node.place, node_id)
         self.nodes[node_id] = node
         return node
 
@@ -198,6 +203,12 @@ class Cluster:
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     @property
+    def client(self) -> dict[str, str]:
+        """What a client of librdkafka needs to work here."""
+        login = {} if self.lock is None else self.lock.client
+        return {"bootstrap.servers": self.bootstrap, **login}
+
+    @property
     def running(self) -> list[int]:
         """The nodes whose process exists; a paused one counts."""
         return [node.node_id for node in self.nodes.values() if node.running]
@@ -211,15 +222,22 @@ class Cluster:
     def admin(self) -> AdminClient:
         """One admin client of librdkafka for the cluster's life."""
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+            login = {} if self.lock is None else self.lock.admin
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, **login, **QUIET})
         return self._admin
 
     @contextlib.contextmanager
     def raw(self, node_id: int, seconds: float = CALL_SECONDS_MAX) -> Iterator[RawClient]:
         """A raw connection to one node."""
         node = self.nodes[node_id]
-        with RawClient(node.host, node.port, seconds=seconds) as client:
+        with self.connect(node.host, node.port, "raw", seconds) as client:
             yield client
+
+    def connect(self, host: str, port: int, client_id: str, seconds: float) -> RawClient:
+        """A raw connection as an administrator."""
+        if self.lock is not None:
+            return self.lock.connect(host, port, client_id, seconds)
+        return RawClient(host, port, client_id, seconds)
 
     def ask(self, request: Any, version: int, node_ids: Iterable[int] = ()) -> Any:
         """The answer of the first node that gives one."""

@@ -7,6 +7,7 @@ else of Penstock. One connection, one thread, requests answered in order.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import sys
 from typing import Any
@@ -120,6 +121,25 @@ class RawClient:
         """Sends a request and returns its answer."""
         self.send(request, version)
         return self.receive(type(request), version)
+
+
+class Encrypted(RawClient):
+    """A connection over TLS."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        context: ssl.SSLContext,
+        client_id: str | None = "raw",
+        seconds: float = ANSWER_SECONDS_MAX,
+    ) -> None:
+        super().__init__(host, port, client_id, seconds)
+        try:
+            self.socket = context.wrap_socket(self.socket, server_hostname=host)
+        except BaseException:
+            self.close()
+            raise
 
 
 def response_type(request_type: type[Any]) -> type[Any]:

@@ -39,6 +39,7 @@ from penstock.wire.messages import offset_for_leader_epoch as epochs
 from penstock.wire.messages import txn_offset_commit as txn_commit
 from penstock.wire.messages import write_txn_markers as markers
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
@@ -60,6 +61,7 @@ from penstock.wire.messages.list_config_resources import ListConfigResourcesRequ
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
+from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.wire.messages.update_features import UpdateFeaturesRequest
@@ -124,8 +126,19 @@ def _produce(name: str, version: int = 9) -> Callable[[Ids], Any]:
     return lambda ids: produce_request(_raw(ids, name), batch([b"v"]), version, acks=1)
 
 
-def _fetch(*names: str, version: int = 12) -> Callable[[Ids], Any]:
-    return lambda ids: fetch_request([(_raw(ids, n), {0: 0}) for n in names], version)
+def _produce_in_transaction(name: str) -> Callable[[Ids], Any]:
+    data = batch([b"v"], attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0)
+
+    def made(ids: Ids) -> Any:
+        request = produce_request(_raw(ids, name), data, 9, acks=1)
+        request.transactional_id = "there"
+        return request
+
+    return made
+
+
+def _fetch(*names: str, version: int = 12, **fields: Any) -> Callable[[Ids], Any]:
+    return lambda ids: fetch_request([(_raw(ids, n), {0: 0}) for n in names], version, **fields)
 
 
 def _same(request: Any) -> Callable[[Ids], Any]:
@@ -378,6 +391,10 @@ ROWS: Final = [
     Row("produce", "WRITE topic there", 9, _produce("there"), []),
     Row("produce denied", "READ topic there", 9, _produce("there"), [TOPIC_DENIED]),
     Row("produce missing", "", 9, _produce("gone"), [TOPIC_DENIED]),
+    Row("produce in a transaction", "WRITE topic there, DESCRIBE txn there", 9,
+        _produce_in_transaction("there"), [TXN_DENIED]),
+    Row("fetch as a replica", "ALL topic there", 12, _fetch("there", "also", replica_id=1),
+        [TOPIC_DENIED] * 2),
     Row("fetch", "READ topic there", 12, _fetch("there", "also", "gone"), [TOPIC_DENIED] * 2),
     Row("fetch by id", "READ topic there", 16, _fetch("there", "also", "gone", version=16),
         [TOPIC_DENIED, UNKNOWN_TOPIC_ID]),
@@ -526,6 +543,10 @@ ROWS: Final = [
     Row("features", "DESCRIBE cluster", 1, _same(UpdateFeaturesRequest(timeout_ms=5_000)),
         [CLUSTER_DENIED]),
     Row("unregister", "DESCRIBE cluster", 0, _same(UnregisterBrokerRequest(broker_id=9)),
+        [CLUSTER_DENIED]),
+    Row("add a voter", "DESCRIBE cluster", 0,
+        _same(AddRaftVoterRequest(voter_id=9, timeout_ms=5_000)), [CLUSTER_DENIED]),
+    Row("remove a voter", "DESCRIBE cluster", 0, _same(RemoveRaftVoterRequest(voter_id=9)),
         [CLUSTER_DENIED]),
     Row("cluster", "ALTER cluster", 0,
         _same(DescribeClusterRequest(include_cluster_authorized_operations=True)), []),

@@ -8,7 +8,9 @@ never the node.
 
 A request or an answer with very many elements is decoded, handled and encoded in turns, so that
 nobody else waits for it: what is large by its bytes (`DECODED_AT_ONCE_BYTES_MAX`) or by its
-elements (`ELEMENTS_AT_ONCE_MAX`). Its connection starts no other request meanwhile.
+elements (`ELEMENTS_AT_ONCE_MAX`). Its connection starts no other request meanwhile. Decoded, such a
+request takes up to a hundred times the memory of its frame: there are never more of them at once
+than `WIDE_BYTES_MAX` and one, others wait in the order they came.
 
 Until the node runs, only what other nodes need of it is served (`WHILE_FORMING`, then
 `WHILE_STARTING`); the connection of a client that is too early is closed, and it tries again. Owned
@@ -21,7 +23,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from penstock.api.audited import audited, changes_cluster
 from penstock.api.frames import (
@@ -42,6 +44,7 @@ from penstock.api.registry import (
 from penstock.base.steps import at_once
 from penstock.net.connection import Connection
 from penstock.net.exchange import Exchange
+from penstock.net.memory import RequestMemory
 from penstock.net.turn import Turn, in_turns
 from penstock.wire.apis import APIS, ApiKey
 from penstock.wire.errors import WireError
@@ -72,9 +75,15 @@ WHILE_STARTING = WHILE_FORMING | frozenset(
     }
 )
 """What a node serves while it starts: the quorum and the controller cannot wait for it."""
+WIDE_BYTES_MAX: Final = 2 << 20
+"""Bytes of the frames that are decoded and handled in turns at one time."""
+WAIT_FOR_OTHERS: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""These are answered when other clients have sent the same, which must not wait for them."""
 CODES_PER_CHECK = 1_000
 """Error codes that are counted before the clock is checked."""
 EVERYTHING: Final = frozenset(ApiKey)
+Left: TypeAlias = Coroutine[Any, Any, None] | None
+"""What is left to do for a request; None if it has been done."""
 NOTHING: frozenset[ApiKey] = frozenset()
 """What a node serves that has failed: nothing; every connection is closed."""
 OF_QUORUM: Final = frozenset(key for key, api in APIS.items() if api.listener != "broker")
@@ -91,6 +100,7 @@ class Dispatcher:
         """None where nothing is audited."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+        self._wide = RequestMemory(WIDE_BYTES_MAX)
         self.serves = WHILE_FORMING
         self.is_open = False
         """Whether the node has started: it serves here what it ever will."""
@@ -140,30 +150,63 @@ class Dispatcher:
 
     def _handle(self, api: Api, exchange: Exchange, frame: memoryview, position: int) -> None:
         if exchange.version == UNKNOWN_VERSION:
-            self._start(api, exchange, frame, api.request())
+            left = self._start(api, exchange, frame, api.request())
         elif len(frame) - position > DECODED_AT_ONCE_BYTES_MAX:
             exchange.connection.hold(len(frame))
-            self._spawn(exchange, self._decode_in_turns(api, exchange, frame, position))
+            left = self._wide_request(api, exchange, frame, position)
         else:
             # Bytes after the end are let pass, as in Kafka: librdkafka sends some with Metadata.
             body, _ = api.request.decode_from(frame, position, exchange.version)
-            self._start(api, exchange, frame, body)
+            left = self._start(api, exchange, frame, body)
+        if left is not None:
+            self._spawn(exchange, left)
+
+    async def _wide_request(
+        self, api: Api, exchange: Exchange, frame: memoryview, position: int
+    ) -> None:
+        size = len(frame)
+        await self._room_for(size)
+        left = None
+        try:
+            left = await self._decode_in_turns(api, exchange, frame, position)
+            if left is not None and api.key not in WAIT_FOR_OTHERS:
+                await left
+                left = None
+        finally:
+            self._wide.give_back(size)
+        if left is not None:
+            await left
+
+    async def _room_for(self, size: int) -> None:
+        if not self._wide.full:
+            self._wide.take(size)
+            return
+        room = self._loop.create_future()
+
+        def enter() -> None:
+            self._wide.take(size)
+            room.set_result(None)
+
+        self._wide.when_free(enter)
+        await room
 
     async def _decode_in_turns(
         self, api: Api, exchange: Exchange, frame: memoryview, position: int
-    ) -> None:
+    ) -> Left:
         try:
             steps = api.request.decode_in_steps(frame, position, exchange.version)
             body, _ = await in_turns(steps)
-            self._start(api, exchange, frame, body)
+            return self._start(api, exchange, frame, body)
         except WireError as broken:
             exchange.connection.refuse(str(broken))
         except Exception:
             self._failed(exchange)
         finally:
             exchange.connection.release()
+        return None
 
-    def _start(self, api: Api, exchange: Exchange, frame: memoryview, body: Message) -> None:
+    def _start(self, api: Api, exchange: Exchange, frame: memoryview, body: Message) -> Left:
+        """Have the request handled; what is left to do, if that is not all."""
         assert api.handle is not None
         request = Request(
             body,
@@ -180,13 +223,12 @@ class Dispatcher:
         in_steps = inspect.isgenerator(response)
         if inspect.isawaitable(response):
             exchange.park()
-            self._spawn(exchange, self._finish_later(exchange, response))
-        elif not in_steps:
-            self._finish(exchange, response)
-        elif body.has_more_than(api.at_once_max):
-            self._spawn(exchange, self._finish_later(exchange, in_turns(response)))
-        else:
-            self._finish(exchange, at_once(response))
+            return self._finish_later(exchange, response)
+        if not in_steps:
+            return self._finish(exchange, response)
+        if body.has_more_than(api.at_once_max):
+            return self._finish_later(exchange, in_turns(response))
+        return self._finish(exchange, at_once(response))
 
     def _spawn(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
         usage = exchange.usage
@@ -196,21 +238,24 @@ class Dispatcher:
 
     async def _finish_later(self, exchange: Exchange, response: Awaitable[Message]) -> None:
         try:
-            self._finish(exchange, await response)
+            left = self._finish(exchange, await response)
         except Exception:
             self._failed(exchange)
+        else:
+            if left is not None:
+                await left
 
-    def _finish(self, exchange: Exchange, response: Message) -> None:
+    def _finish(self, exchange: Exchange, response: Message) -> Left:
         if exchange.usage is not None:
             throttle(exchange, response)
         if response.has_more_than(ELEMENTS_AT_ONCE_MAX):
-            self._spawn(exchange, self._finish_in_turns(exchange, response))
-            return
+            return self._finish_in_turns(exchange, response)
         for code in response.error_codes():
             self._services.count_error(exchange.api_key, code)
         exchange.finish(
             encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response)
         )
+        return None
 
     async def _finish_in_turns(self, exchange: Exchange, response: Message) -> None:
         try:

@@ -5,23 +5,23 @@ decodes three small requests and no others, or the raw messages of a mechanism (
 what `auth.sasl` says of them is answered. A connection whose session has no end is then handed to
 the dispatcher for good; for one that has to authenticate again the gate looks at every request.
 
-Work that takes long (hashing a password, verifying a signature) is done by `LOGIN_THREADS`, for at
-most `LOGINS_WAITING_MAX` connections at a time; one more is closed, so that its client comes again.
-On Linux these threads have less of a claim to a processor than the loop: a storm of wrong passwords
-gets what others leave. What fails is answered late, and closes; while the node starts it is not
-answered, since the user may not be known yet. Owned by the event loop's thread.
+Work that takes long (hashing a password, verifying a signature) is done by a thread, for at most
+`LOGINS_WAITING_MAX` connections at a time; one more is closed, so that its client comes again. The
+thread rests after each as long as it has worked: it takes half a core at most, and, since it has
+always slept shortly before, is hardly ever interrupted while it holds the interpreter's lock, which
+the loop would have to wait for.
+What fails is answered late, and closes; while the node starts it is not answered, since the user
+may not be known yet. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from time import monotonic_ns
+from time import monotonic_ns, sleep, thread_time
 from typing import Final
 
 from penstock.api.dispatcher import Dispatcher
@@ -57,25 +57,17 @@ from penstock.wire.schema import Message
 
 log = logging.getLogger("penstock.api")
 
-LOGIN_THREADS: Final = 2
 LOGINS_WAITING_MAX: Final = 1_000
-LOGIN_NICENESS: Final = 10
-"""Of these threads, beside that of the process."""
+REST_S_MAX: Final = 0.02
 _LENGTH_BYTES: Final = 4
 
 
-def _give_way() -> None:
-    """Called in each of the threads; elsewhere than on Linux niceness is the process's."""
-    if sys.platform == "linux":
-        os.nice(LOGIN_NICENESS)
-
-
 class LoginWork:
-    """The threads in which logins are checked; one object for all listeners of a node."""
+    """The thread in which logins are checked; one object for all listeners of a node."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(LOGIN_THREADS, "login", _give_way)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="login")
         self.waiting = 0
 
     def begin(self, work: Work, done: Callable[[WorkResult], None]) -> bool:
@@ -85,7 +77,7 @@ class LoginWork:
         if self.waiting >= LOGINS_WAITING_MAX:
             return False
         self.waiting += 1
-        future = self._loop.run_in_executor(self._threads, work.run)
+        future = self._loop.run_in_executor(self._threads, _work_and_rest, work)
         future.add_done_callback(lambda ended: self._ended(ended, done))
         return True
 
@@ -98,6 +90,14 @@ class LoginWork:
 
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _work_and_rest(work: Work) -> object:
+    began_s = thread_time()
+    try:
+        return work.run()
+    finally:
+        sleep(min(thread_time() - began_s, REST_S_MAX))
 
 
 class SaslGate:

@@ -22,7 +22,8 @@ Invariants:
 
 Limits: `socket.request.max.bytes` a frame, `WAITING_REQUESTS_MAX` frames and
 `WAITING_BYTES_MAX` that wait behind another request, `UNANSWERED_PRODUCES_MAX` started ones,
-`queued.max.request.bytes` over all connections, `WRITE_BUFFER_HIGH_BYTES` of unsent answers
+`queued.max.request.bytes` over all connections (`LOGIN_BYTES_MAX` over those that are not
+authenticated yet, where they have to be), `WRITE_BUFFER_HIGH_BYTES` of unsent answers
 before the connection stops (one answer may exceed it).
 """
 
@@ -80,6 +81,7 @@ class Connection:
         "_frame_bytes_min",
         "_have",
         "_held_bytes",
+        "_memory",
         "_memory_full",
         "_mute_timer",
         "_muted_until_s",
@@ -118,6 +120,7 @@ class Connection:
         self.handler: Handler = server.handler
         self.login: object = None
         """The state of a login by SASL, for the handler."""
+        self._memory = server.login_memory if server.asks_for_login else server.memory
         self._frame_bytes_min = server.frame_bytes_min
         self._frame_bytes_max = server.frame_bytes_max
         self._transport: asyncio.Transport | None = None
@@ -175,7 +178,7 @@ class Connection:
         self._end_mute()
         if self._memory_full:
             self._memory_full = False
-            self._server.memory.forget(self._memory_free)
+            self._memory.forget(self._memory_free)
         for exchange in self.pending:
             if exchange.on_abandoned is not None and not exchange.done:
                 exchange.on_abandoned()
@@ -270,7 +273,7 @@ class Connection:
 
     def _keep_uncut(self, rest: bytes, received_ns: int) -> None:
         self._uncut, self._uncut_ns = rest, received_ns
-        self._server.memory.take(len(rest))
+        self._memory.take(len(rest))
         if len(self._waiting) < WAITING_REQUESTS_MAX:
             self._ask_for_turn()
         self._regulate_reading()
@@ -278,7 +281,7 @@ class Connection:
     def _take_uncut(self) -> bytes:
         rest, self._uncut = self._uncut, b""
         if rest:
-            self._server.memory.give_back(len(rest))
+            self._memory.give_back(len(rest))
         return rest
 
     def _ask_for_turn(self) -> None:
@@ -304,7 +307,7 @@ class Connection:
     def _take_memory(self, need: int) -> None:
         """Account for a frame that has begun to arrive, or wait until there is room for it."""
         self._need = need
-        memory = self._server.memory
+        memory = self._memory
         if self._memory_full:
             return  # it waits already; a transport may deliver a little after it was paused
         if memory.full:
@@ -318,7 +321,7 @@ class Connection:
         self._memory_full = False
         if self._need:
             self._taken = self._need
-            self._server.memory.take(self._need)
+            self._memory.take(self._need)
         self._regulate_reading()
 
     def _maybe_receive_directly(self) -> None:
@@ -362,13 +365,13 @@ class Connection:
         self._need = 0
         if self._taken:
             taken, self._taken = self._taken, 0
-            self._server.memory.give_back(taken)
+            self._memory.give_back(taken)
 
     def _drop_waiting(self) -> None:
         if self._waiting:
             self._waiting.clear()
             given_back, self._waiting_bytes = self._waiting_bytes, 0
-            self._server.memory.give_back(given_back)
+            self._memory.give_back(given_back)
 
     def _limit_name(self) -> str:
         full = self._frame_bytes_max == self._server.request_bytes_max
@@ -381,9 +384,21 @@ class Connection:
         self.principal = principal
         self._frame_bytes_min = REQUEST_BYTES_MIN
         self._frame_bytes_max = self._server.request_bytes_max
+        if self._memory is not self._server.memory:
+            self._leave_login_memory()
         if handler is not None:
             self.handler = handler
             self.login = None
+
+    def _leave_login_memory(self) -> None:
+        """What it holds counts with the requests of those who are authenticated from now on."""
+        before, self._memory = self._memory, self._server.memory
+        held = self._taken + self._waiting_bytes + len(self._uncut)
+        self._memory.take(held)
+        if self._memory_full:
+            before.forget(self._memory_free)
+            self._memory_free()
+        before.give_back(held)
 
     # -- the order of requests -----------------------------------------------------------------
 
@@ -393,7 +408,7 @@ class Connection:
         else:
             self._waiting.append((frame, received_ns))
             self._waiting_bytes += len(frame)
-            self._server.memory.take(len(frame))
+            self._memory.take(len(frame))
             if self.pending and self.pending[-1].on_followed is not None:
                 self.pending[-1].on_followed()
 
@@ -413,12 +428,12 @@ class Connection:
         whatever came behind it waits for `release`, Produces too.
         """
         self._held_bytes = size
-        self._server.memory.take(size)
+        self._memory.take(size)
 
     def release(self) -> None:
         """The request that was held up has done its local work."""
         held, self._held_bytes = self._held_bytes, 0
-        self._server.memory.give_back(held)
+        self._memory.give_back(held)
         if self._waiting:
             self._pump()
 
@@ -483,7 +498,7 @@ class Connection:
                     break
                 frame, received_ns = self._waiting.popleft()
                 self._waiting_bytes -= len(frame)
-                self._server.memory.give_back(len(frame))
+                self._memory.give_back(len(frame))
                 self.handler(self, frame, received_ns)
         finally:
             self._pumping = False

@@ -2,7 +2,9 @@
 answers.
 
 Limits: `connections.max.idle.ms`, `socket.request.max.bytes`, `queued.max.request.bytes`, and those
-of `admission`, which a node's listeners share. Owned by the event loop's thread.
+of `admission`, which a node's listeners share. Where connections have to be authenticated:
+`LOGIN_S_MAX` for that, and `LOGIN_BYTES_MAX` for all that is arriving meanwhile, which is counted
+apart, so that nobody who is in waits for those who are not. Owned by the event loop's thread.
 The room above hands in `handler`, called with each frame (without its length) and the time
 it arrived, and `on_answered`, called after each answer has been handed to the transport,
 with the times at which it was ready and handed over.
@@ -17,7 +19,7 @@ from collections import Counter as Tally
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from penstock.auth.principal import ANONYMOUS_NAME, NOBODY, Principal, anonymous
 from penstock.net.admission import Admission, Entry
@@ -36,6 +38,8 @@ OnCertificate: TypeAlias = Callable[[str, str, Principal | None, str], None]
 
 IDLE_SWEEP_SECONDS_MAX = 5.0
 REFUSALS_LOGGED_PER_SWEEP_MAX = 10
+LOGIN_S_MAX: Final = 30.0
+LOGIN_BYTES_MAX: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,10 @@ class Server:
         self.asks_for_login = login_bytes_max > 0
         self.frame_bytes_min = 0 if self.asks_for_login else REQUEST_BYTES_MIN
         self.frame_bytes_max = login_bytes_max or limits.request_bytes_max
+        self.login_memory = RequestMemory(LOGIN_BYTES_MAX)
         self.connections: dict[Connection, None] = {}
+        self._logging_in: dict[Connection, float] = {}
+        """Since when, in the loop's time; the oldest first."""
         self.accepted_total = 0
         self.refused_total: Tally[str] = Tally()
         self.admission = admission or Admission()
@@ -141,14 +148,16 @@ class Server:
     def admit(self, connection: Connection, entered: bool) -> bool:
         """Whether it may stay; it counts until it is forgotten in any case."""
         self.connections[connection] = None
-        if entered:
-            return True
-        wait_s, refusal = self.enter(connection.peer_host)
-        if refusal:
-            self.hold(wait_s, connection.abort)
-            return False
-        if wait_s > 0:
-            connection.hold_up(wait_s)
+        wait_s = 0.0
+        if not entered:
+            wait_s, refusal = self.enter(connection.peer_host)
+            if refusal:
+                self.hold(wait_s, connection.abort)
+                return False
+            if wait_s > 0:
+                connection.hold_up(wait_s)
+        if self.asks_for_login:
+            self._logging_in[connection] = self.loop.time() + wait_s
         return True
 
     def hold(self, seconds: float, close: Callable[[], None]) -> None:
@@ -188,6 +197,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        self._logging_in.pop(connection, None)
         self.leave(connection.peer_host)
 
     def enter(self, ip: str) -> Entry:
@@ -231,8 +241,20 @@ class Server:
             if connection.active_ns < oldest_ns and connection.idle:
                 self.refused_total["idle"] += 1
                 connection.abort()
+        self._sweep_logins()
         delay = min(IDLE_SWEEP_SECONDS_MAX, max(idle_seconds / 4, 0.05))
         self._sweeper = self.loop.call_later(delay, self._sweep)
+
+    def _sweep_logins(self) -> None:
+        """Close connections that take too long to authenticate, however busy they look."""
+        oldest = self.loop.time() - LOGIN_S_MAX
+        for connection, since in list(self._logging_in.items()):
+            if connection.principal is not NOBODY:
+                del self._logging_in[connection]
+            elif since < oldest:
+                reason = f"it did not authenticate within {LOGIN_S_MAX:g} s"
+                self._note_refusal(connection.peer_host, "login", reason)
+                connection.abort()
 
 
 def bound_socket(host: str, port: int, limits: NetLimits) -> socket.socket:

@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--target", choices=("penstock", "kafka"), default="penstock")
     parser.add_argument("--network", choices=("auto", "namespaces", "proxy"), default="auto")
+    parser.add_argument("--locked", action="store_true", help="with TLS, logins and ACLs")
     parser.add_argument("--dir", type=Path, default=None, help="keeps the nodes' folders here")
     given = parser.parse_args()
     faults = tuple(given.faults.split(","))
@@ -37,6 +38,7 @@ def main() -> int:
         given.target,
         given.network,
         live=sys.stdout.isatty(),
+        locked=given.locked,
     )
     outcome = run(options, root)
     say(outcome.text)

@@ -7,7 +7,7 @@ has just been started too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -44,8 +44,10 @@ class Auditor(Client):
         suspects: Mapping[int, float],
         plan: Plan,
         recorder: Recorder,
+        connect: Callable[[str, int, str, float], RawClient] = RawClient,
     ) -> None:
         super().__init__("auditor", recorder)
+        self._connect = connect
         self._addresses = dict(addresses)
         self._suspects = suspects
         self._plan = plan
@@ -62,7 +64,7 @@ class Auditor(Client):
             client = self._clients.get(node_id)
             if client is None:
                 host, port = self._addresses[node_id]
-                client = RawClient(host, port, "auditor", ANSWER_SECONDS_MAX)
+                client = self._connect(host, port, "auditor", ANSWER_SECONDS_MAX)
                 self._clients[node_id] = client
             self._ask_offsets(client)
             self._ask_stable(client)

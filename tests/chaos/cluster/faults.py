@@ -32,6 +32,7 @@ DISK_BYTES_PER_SECOND = 256 * 1024
 """What a run writes, with room to spare: by itself it must not fill the disk."""
 REASSIGN_SECONDS_MAX = 60.0
 PREFERRED = 0
+CERTIFICATE_SECONDS_MAX = 15.0
 
 
 class Plan(NamedTuple):
@@ -287,6 +288,17 @@ def worker_zombie(nemesis: Nemesis) -> Plan:
     )
 
 
+def certificate(nemesis: Nemesis) -> Plan:
+    """A node's certificate is replaced while it runs."""
+    lock, victim = nemesis.cluster.lock, nemesis.any_node()
+    assert lock is not None
+
+    def heal() -> None:
+        eventually(lambda: lock.shows_the_newest(victim), CERTIFICATE_SECONDS_MAX)
+
+    return Plan((victim,), lambda: lock.renew(victim), heal, 0.5)
+
+
 FAULTS: dict[str, Callable[[Nemesis], Plan]] = {
     "kill": kill,
     "kill-leader": kill_leader,
@@ -305,7 +317,10 @@ FAULTS: dict[str, Callable[[Nemesis], Plan]] = {
     "elect": elect,
     "worker-kill": worker_kill,
     "worker-zombie": worker_zombie,
+    "certificate": certificate,
 }
+OF_LOCKS = frozenset({"certificate"})
+"""Those that only a locked cluster can have."""
 
 
 def mount_small_disk(data_dir: Path, seconds: float) -> str | None:

@@ -20,12 +20,14 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from support.cluster import Cluster
+from support.cluster_locked import Lock
 from support.helpers import QUIET
 from support.waiting import eventually
 
+from .acl_churn import AclChurn
 from .auditor import Auditor
 from .checker import Violation, check
-from .faults import FAULTS, mount_small_disk, unmount
+from .faults import FAULTS, OF_LOCKS, mount_small_disk, unmount
 from .history import Acked, Failed, History, Partition, Recorder, Trouble
 from .nemesis import Nemesis
 from .network import choose
@@ -55,6 +57,8 @@ class Options(NamedTuple):
     network: str = "auto"
     plan: Plan = Plan()
     live: bool = False
+    locked: bool = False
+    """Everything needs a login, and rights."""
 
 
 SILENT_MAX = 5
@@ -79,13 +83,16 @@ def run(options: Options, root: Path) -> Outcome:
     network, why = choose(set(options.faults), options.network)
     say(f"seed {options.seed}; network: {why}")
     settings = SETTINGS if options.kind == "penstock" else {}
-    cluster = Cluster(options.nodes, root, settings, kind=options.kind, network=network)
+    lock = Lock(root / "lock") if options.locked else None
+    cluster = Cluster(options.nodes, root, settings, kind=options.kind, network=network, lock=lock)
     recorder = Recorder()
     nemesis = Nemesis(cluster, network, options.plan.all(), recorder, options.seed)
-    names = list(options.faults)
+    names = [name for name in options.faults if options.locked or name not in OF_LOCKS]
     try:
         with _small_disk(options, cluster, nemesis, names), cluster:
             plan = options.plan
+            if lock is not None:
+                lock.let_in(cluster.admin())
             cluster.make_topic(plan.topic, plan.partitions)
             cluster.make_topic(plan.target, plan.target_partitions)
             violations = _under_faults(options, cluster, nemesis, names, root)
@@ -134,15 +141,18 @@ def _under_faults(
     """Clients at work while the nemesis strikes, for as long as was asked; then writing ends."""
     recorder = nemesis.recorder
     copies = min(3, options.nodes)
-    workload = Workload(cluster.bootstrap, options.plan, recorder, copies)
+    workload = Workload(cluster.client, options.plan, recorder, copies)
     addresses = {node.node_id: (node.host, node.port) for node in cluster.nodes.values()}
-    auditor = Auditor(addresses, nemesis.suspects, options.plan, recorder)
+    auditor = Auditor(addresses, nemesis.suspects, options.plan, recorder, cluster.connect)
+    churn = AclChurn(cluster, recorder)
     died: list[Violation] = []
     transactions = Transactions(cluster, options.plan, recorder, root)
     nemesis.workers = transactions.workers
     with _live(options, recorder, nemesis), transactions:
         workload.start()
         auditor.start()
+        if options.locked:
+            churn.start()
         transactions.start()
         eventually(lambda: recorder.count(Acked) > WARM_UP_ACKS)
         until = recorder.now() + options.seconds
@@ -155,12 +165,15 @@ def _under_faults(
             if died:
                 break
             assert silent < SILENT_MAX, f"no node answered before {silent} faults, though all heals"
+        churn.stopping.set()
         workload.stop_writing()
         _read_to_the_end(cluster, workload, recorder)
         workload.stop_reading()
         transactions.finish(_ends(cluster, options.plan.all()))
         auditor.stopping.set()
         auditor.join_in_time()
+        if options.locked:
+            churn.join_in_time()
     return died
 
 
@@ -201,7 +214,7 @@ def _ends(cluster: Cluster, partitions: list[Partition]) -> dict[Partition, int]
 
 def _consumer(cluster: Cluster) -> Consumer:
     settings = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
-    return Consumer({"bootstrap.servers": cluster.bootstrap, **settings, **QUIET})
+    return Consumer({**cluster.client, **settings, **QUIET})
 
 
 def _settle(

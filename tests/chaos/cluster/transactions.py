@@ -34,9 +34,9 @@ class Transactions:
         self._cluster = cluster
         self._plan = plan
         self._recorder = recorder
-        self.workers = Workers(cluster.bootstrap, plan, recorder, folder)
+        self.workers = Workers(cluster.client, plan, recorder, folder)
         self.readers = [
-            CommittedReader(f"committed-{i}", cluster.bootstrap, plan.targets(), recorder)
+            CommittedReader(f"committed-{i}", cluster.client, plan.targets(), recorder)
             for i in range(READERS)
         ]
 
@@ -98,7 +98,7 @@ class Transactions:
 def reader(cluster: Cluster, isolation: str, group: str = "unused") -> Consumer:
     return Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap,
+            **cluster.client,
             "group.id": group,
             "isolation.level": isolation,
             "enable.auto.commit": False,

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from .history import CommittedRead, Ended, Ending, Initialised, Partition, Recorder, Trouble
 from .txn_worker import GONE, Job
-from .workload import IMPATIENT, NEVER, Client, Plan
+from .workload import IMPATIENT, NEVER, Client, Plan, Servers
 
 ROOT = Path(__file__).resolve().parents[3]
 REPLACE_EVERY_SECONDS = 0.2
@@ -30,9 +30,9 @@ STOP_SECONDS_MAX = 90.0
 class Workers(Client):
     """Starts the workers and starts anew those that end."""
 
-    def __init__(self, bootstrap: str, plan: Plan, recorder: Recorder, folder: Path) -> None:
+    def __init__(self, servers: Servers, plan: Plan, recorder: Recorder, folder: Path) -> None:
         super().__init__("workers", recorder)
-        self._servers = bootstrap
+        self._servers = servers
         self._plan = plan
         self._folder = folder
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class Workers(Client):
         job = Job(
             name.partition("-")[0],
             name,
-            self._servers,
+            dict(self._servers),
             plan.topic,
             plan.target,
             plan.target_partitions,
@@ -136,13 +136,13 @@ class CommittedReader(Client):
     """Follows the workers' partitions, reading only what is committed."""
 
     def __init__(
-        self, name: str, bootstrap: str, partitions: Iterable[Partition], recorder: Recorder
+        self, name: str, servers: Servers, partitions: Iterable[Partition], recorder: Recorder
     ) -> None:
         super().__init__(name, recorder)
         self._partitions = list(partitions)
         self._client = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                **servers,
                 "group.id": "unused",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,

@@ -39,7 +39,7 @@ class Job(NamedTuple):
 
     kind: str
     name: str
-    bootstrap: str
+    servers: dict[str, str]
     source: str
     target: str
     partitions: int
@@ -63,7 +63,7 @@ class Worker:
         signal.signal(signal.SIGTERM, self._stop)
         self.producer = Producer(
             {
-                "bootstrap.servers": job.bootstrap,
+                **job.servers,
                 "transactional.id": job.name,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 # A message that is given up aborts its transaction: what is sent again counts once.
@@ -154,7 +154,7 @@ def chain(worker: Worker) -> None:
     job = worker.job
     consumer = Consumer(
         {
-            "bootstrap.servers": job.bootstrap,
+            **job.servers,
             "group.id": CHAIN,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,

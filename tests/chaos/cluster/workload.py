@@ -12,7 +12,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -60,13 +60,27 @@ GROUPS: dict[str, dict[str, Any]] = {
     },
     "consumer": {"group.protocol": "consumer"},
 }
+# Where there are rights, all clients have those that they need.
+DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "it may not use its topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "it may not use its group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "it may not use the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "it may not use its transactional id",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "it is not let in",
+    KafkaError._AUTHENTICATION: "it is not let in",
+}
 # What a client may be told in passing: the cluster is busy with a fault, or the group changes.
 NEVER = {
     KafkaError._AUTO_OFFSET_RESET: "its offset is gone",
     KafkaError._LOG_TRUNCATION: "what it has read is gone",
     KafkaError.OFFSET_OUT_OF_RANGE: "its offset is gone",
     KafkaError._FATAL: "a fatal error",
+    **DENIED,
 }
+
+
+Servers = Mapping[str, str]
+"""Where a client finds the cluster, and how it logs in; in librdkafka's words."""
 
 
 class Plan(NamedTuple):
@@ -125,14 +139,14 @@ class Client(threading.Thread):
 class ProducerClient(Client):
     """Sends numbered messages to all partitions in turn."""
 
-    def __init__(self, name: str, bootstrap: str, plan: Plan, recorder: Recorder) -> None:
+    def __init__(self, name: str, servers: Servers, plan: Plan, recorder: Recorder) -> None:
         super().__init__(name, recorder)
         self._plan = plan
         self._pause = plan.producers / plan.messages_per_second
         self._sizes = random.Random(name)
         self._client = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **servers,
                 "acks": "all",
                 "linger.ms": 2,
                 "request.timeout.ms": 3_000,
@@ -164,8 +178,8 @@ class ProducerClient(Client):
             else:
                 failed = Failed(called, now, self.name, partition, value, error.str(), False)
                 self.recorder.add(failed)
-                if error.fatal():
-                    self.trouble(f"a fatal error: {error}")
+                if error.fatal() or error.code() in DENIED:
+                    self.trouble(f"{DENIED.get(error.code(), 'a fatal error')}: {error}")
 
         self.recorder.add(Sent(called, self.name, number, partition, value))
         key = bytes(self._sizes.randrange(KEY_BYTES_MAX))
@@ -183,14 +197,14 @@ class ReaderClient(Client):
     """Follows every partition from the beginning, by assignment."""
 
     def __init__(
-        self, name: str, bootstrap: str, partitions: Iterable[Partition], recorder: Recorder
+        self, name: str, servers: Servers, partitions: Iterable[Partition], recorder: Recorder
     ) -> None:
         super().__init__(name, recorder)
         self._partitions = list(partitions)
         self.positions = dict.fromkeys(self._partitions, 0)
         self._client = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                **servers,
                 "group.id": "unused",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -228,18 +242,18 @@ class MemberClient(Client):
     """A member of a group: reads what it is given and commits what it has read."""
 
     def __init__(
-        self, name: str, group: str, bootstrap: str, topic: str, recorder: Recorder
+        self, name: str, group: str, servers: Servers, topic: str, recorder: Recorder
     ) -> None:
         super().__init__(name, recorder)
         self.group = group
-        self._servers = bootstrap
+        self._servers = servers
         self._topic = topic
         self._turns = 0
         self._committed_at = 0.0
         self.positions: dict[Partition, int] = {}
         self._client = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                **servers,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
@@ -328,10 +342,10 @@ class MemberClient(Client):
 class TopicClient(Client):
     """Makes a topic now and then; one that was acknowledged has to stay."""
 
-    def __init__(self, bootstrap: str, recorder: Recorder, copies: int) -> None:
+    def __init__(self, servers: Servers, recorder: Recorder, copies: int) -> None:
         super().__init__("topics", recorder)
         self._copies = copies
-        self._client = AdminClient({"bootstrap.servers": bootstrap, **IMPATIENT})
+        self._client = AdminClient({**servers, **IMPATIENT})
 
     def work(self) -> None:
         number = 0
@@ -349,20 +363,20 @@ class TopicClient(Client):
 class Workload:
     """All clients of a run."""
 
-    def __init__(self, bootstrap: str, plan: Plan, recorder: Recorder, copies: int) -> None:
+    def __init__(self, servers: Servers, plan: Plan, recorder: Recorder, copies: int) -> None:
         self.plan = plan
         self.producers = [
-            ProducerClient(f"p{i}", bootstrap, plan, recorder) for i in range(plan.producers)
+            ProducerClient(f"p{i}", servers, plan, recorder) for i in range(plan.producers)
         ]
         self.readers = [
-            ReaderClient(f"r{i}", bootstrap, plan.all(), recorder) for i in range(plan.readers)
+            ReaderClient(f"r{i}", servers, plan.all(), recorder) for i in range(plan.readers)
         ]
         self.members = [
-            MemberClient(f"{group}-{i}", group, bootstrap, plan.topic, recorder)
+            MemberClient(f"{group}-{i}", group, servers, plan.topic, recorder)
             for group in GROUPS
             for i in range(plan.members_per_group)
         ]
-        self.topics = TopicClient(bootstrap, recorder, copies)
+        self.topics = TopicClient(servers, recorder, copies)
 
     def start(self) -> None:
         for client in [*self.producers, *self.readers, *self.members, self.topics]:

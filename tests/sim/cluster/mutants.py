@@ -199,6 +199,20 @@ def recovery_points_of_the_removed() -> None:
     OffsetCheckpoints.removal_of = lambda self, tp: NOTHING  # type: ignore[method-assign]
 
 
+def changes_of_acls_are_overlooked() -> None:
+    """What a node has decided once it keeps, whatever becomes of the ACLs."""
+    from penstock.auth.authorizer import Authorizer
+
+    Authorizer._forget = lambda self: None  # type: ignore[method-assign]
+
+
+def everybody_is_allowed() -> None:
+    """What the authorizer says is not looked at."""
+    from penstock.auth.authorizer import Authorizer
+
+    Authorizer.allows = lambda self, *_, **more: True  # type: ignore[assignment, method-assign]
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "no-fsync": no_fsync,
     "forgetful-sequences": forgetful_sequences,
@@ -215,6 +229,8 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "retention-takes-the-uncommitted": retention_takes_the_uncommitted,
     "always-eligible": always_eligible,
     "recovery-points-of-the-removed": recovery_points_of_the_removed,
+    "changes-of-acls-are-overlooked": changes_of_acls_are_overlooked,
+    "everybody-is-allowed": everybody_is_allowed,
     **TXN_MUTANTS,
 }
 FOUND_FROM = {
@@ -222,6 +238,8 @@ FOUND_FROM = {
     "forgetful-sequences": (1, 0),
     "failed-writes-are-overlooked": (1, 0),
     "recovery-points-of-the-removed": (3, 28),
+    "changes-of-acls-are-overlooked": (1, 0),
+    "everybody-is-allowed": (1, 0),
 }
 """How many nodes it takes (3), and a seed that found it soon when it was chosen (0); others may."""
 FOUND_WITHIN_SEEDS = 60

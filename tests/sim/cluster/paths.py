@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from .checks import holds
+
 FROM_LOG_LINES = {
     "is truncated to offset": "follower truncated",
     "begins anew at offset": "follower began anew",
@@ -28,7 +30,8 @@ class Paths:
         self.counts[path] += 1
 
     def answered(self, error: str) -> None:
-        """A client was told `error`."""
+        """A client was told `error`. None is told that it may not do what it does."""
+        holds("AUTHORIZATION" not in error, f"a client with all rights was answered {error}")
         if error != "NONE":
             self.reach(f"answered {error}")
 
@@ -65,11 +68,15 @@ WATCHED = (
 """Where, which function or method, and the path."""
 
 EVERYWHERE = {
+    "acl changed",
+    "acl followed",
     "region sent",
     "segment encrypted",
     "segment recovered",
     "segment rolled",
+    "stranger refused",
 }
+"""One seed in three runs with rights."""
 NOT_TRANSACTIONAL = {
     "answered OFFSET_OUT_OF_RANGE",
     "cleaner said done",

@@ -35,6 +35,18 @@ from .groups import (
     GroupHistory,
     Member,
 )
+from .locked import (
+    GUEST,
+    SETTINGS,
+    STRANGER,
+    Guest,
+    Outsider,
+    changed,
+    install,
+    is_locked,
+    known_everywhere,
+    let_in,
+)
 from .observer import Observer
 from .schedule import schedule, weather
 from .thresholds import draw_limits, draw_settings, free_settings
@@ -101,6 +113,8 @@ class Run:
         self.members: list[Member] = []
         self.observer = Observer(self.world)
         self.observed = False
+        self.locked = is_locked(seed)
+        self.outsiders: list[Outsider] = []
         self.tasks: list[asyncio.Task[Any]] = []
 
     def execute(self) -> Result:
@@ -141,16 +155,24 @@ class Run:
 
     async def _main(self) -> None:
         self._build()
+        if self.locked:
+            install()
         for machine in self.world.machines.values():
             machine.start()
         self.tasks.append(self.world.spawn(self.world.process("observer"), self._observe()))
         setup = self._wire("admin")
         for topic in self._topics():
             await self._in_client(setup, self._create_topic(setup, topic))
+        if self.locked:
+            await self._in_client(setup, let_in(setup))
+            probe = self._wire("probe")
+            await self._in_client(probe, known_everywhere(probe, TOPIC))
         self.admin = Admin(self.world, setup, self.world.random("admin"), *self._administered())
         if self.nodes > 1:
             self.admin.add_node = self._add_node
         self._start_clients()
+        if self.locked:
+            self._start_outsiders(setup)
         clients = [client.wire.name for client in self._clients()]
         anew = Anew(self.world, self.admin, self._wire(AGAIN), self.world.random("anew"))
         faults = Faults(
@@ -205,7 +227,7 @@ class Run:
                 "min.insync.replicas": "2",
                 "offsets.topic.replication.factor": "3",
             }
-        self._settings = settings | self._more_settings()
+        self._settings = settings | self._more_settings() | (SETTINGS if self.locked else {})
         self.world.trace.say("limits", str(limits))
         self.world.trace.say("settings", str(self._settings))
         for i in ids:
@@ -350,6 +372,30 @@ class Run:
                     )
                 )
 
+    def _start_outsiders(self, operator: Wire) -> None:
+        world = self.world
+        wire, rng = self._wire(STRANGER), world.random(STRANGER)
+        stranger = Outsider(wire, world.paths, rng, TOPIC)
+        rng = world.random(GUEST)
+        self.guest = Guest(
+            self._wire(GUEST),
+            world.paths,
+            rng,
+            TOPIC,
+            lambda request: self._in_client(operator, changed(operator, request)),
+        )
+        self.outsiders = [stranger, self.guest]
+        for one in self.outsiders:
+            self.tasks.append(self._in_client(one.wire, one.run()))
+
+    async def _rights_followed(self) -> None:
+        for one in self.outsiders:
+            one.stopping = True
+        give_up = self.world.loop.time() + HEAL_S_MAX
+        for allowed in (True, False):
+            work = self.guest.follows(allowed, give_up, self.world.loop.time)
+            await self._in_client(self.guest.wire, work)
+
     def _clients(self) -> Sequence[Client]:
         return [*self.producers, *self.consumers, *self.members]
 
@@ -396,6 +442,8 @@ class Run:
         """All is healed: writing and reading must work again, and everything must be there."""
         await self._recovered()
         await self._at_work_again()
+        if self.locked:
+            await self._rights_followed()
         for client in self._clients():
             client.stopping = True
         await self._until(lambda: not self.observer.unequal(), self.observer.unequal, HEAL_S_MAX)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import struct
-import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,8 +13,7 @@ import pytest
 
 from penstock.api import sasl_gate
 from penstock.api.dispatcher import EVERYTHING, WHILE_STARTING
-from penstock.api.sasl_gate import LoginWork, SaslGate
-from penstock.auth.mechanism import Work
+from penstock.api.sasl_gate import SaslGate
 from penstock.auth.scram import HASHES, salted_password
 from penstock.base.errors import ErrorCode
 from penstock.kafka.sasl import Sasl
@@ -319,24 +315,6 @@ def test_the_work_of_logins_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         assert gate(rig)._work.waiting == 0
 
     with_rig(tmp_path, test)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="niceness belongs to a process elsewhere")
-def test_the_work_of_logins_gives_way_to_the_loop() -> None:
-    def priority() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    async def test() -> None:
-        loop = asyncio.get_running_loop()
-        work, ended = LoginWork(), loop.create_future()
-        before = priority()
-        assert work.begin(Work(priority), ended.set_result)
-        result = await ended
-        work.stop()
-        assert result.value == min(19, before + sasl_gate.LOGIN_NICENESS)
-        assert priority() == before
-
-    run(test)
 
 
 def test_a_login_under_way_is_answered_by_a_node_that_stops(tmp_path: Path) -> None:

@@ -183,11 +183,15 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    admission: Admission | None = None, tls: ListenerTls | None = None, **limits: Any
+    admission: Admission | None = None,
+    tls: ListenerTls | None = None,
+    login_bytes_max: int = 0,
+    **limits: Any,
 ) -> AsyncIterator[Served]:
     """A listener with these limits that lives for one test; at its end nothing may be left over."""
     script = Script()
-    server = Server("TEST", NetLimits(**limits), script, script.answered, admission, tls)
+    answered = script.answered
+    server = Server("TEST", NetLimits(**limits), script, answered, admission, tls, login_bytes_max)
     net = Served(server, script, server.bind("127.0.0.1", 0))
     await server.start()
     try:
@@ -199,4 +203,4 @@ async def served(
         await until(lambda: not server.open_connections)
     assert not server.admission.per_ip, "somebody still counts"
     assert not server.admission.per_listener.total(), "somebody still counts"
-    assert net.used == 0, "request memory leaked"
+    assert net.used == server.login_memory.used_bytes == 0, "request memory leaked"
