@@ -1,4 +1,4 @@
-"""Encryption at rest with real clients and processes: a cluster, compaction, Vault, the settings."""
+"""Encryption at rest with real clients and processes: clusters, compaction, Vault, settings."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Admission:
         self.entered(listener, ip)
         if refusal:
             return Entry(refusal=refusal)
-        held_s = 0.0 if listener == self.limits.protected else self._over_quota_s(ip)
+        held_s = 0.0 if listener in self.limits.protected else self._over_quota_s(ip)
         if held_s:
             return Entry(held_s if self.held < HELD_MAX else 0.0, QUOTA)
         wait_s = self.held_up_s(listener, now_s)

@@ -42,8 +42,8 @@ from penstock.node.authentication import Authentication
 from penstock.node.certificates import Certificates
 from penstock.node.compaction import Compaction
 from penstock.node.descriptors import shared_out
-from penstock.node.encryption import prepare_keys
 from penstock.node.doors import Doors
+from penstock.node.encryption import prepare_keys
 from penstock.node.formation import Formation, Formed
 from penstock.node.founding import FoundingUsers
 from penstock.node.housekeeping import Housekeeping

@@ -1,4 +1,4 @@
-"""The codec of encrypted batches: what comes out is what went in, and every changed bit is found."""
+"""The codec of encrypted batches: what comes out is what went in, and changed bits are found."""
 
 from __future__ import annotations
 

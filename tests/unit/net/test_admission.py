@@ -120,7 +120,7 @@ def test_a_connection_that_ends_while_it_waits() -> None:
 
 
 def test_who_is_over_its_quota_is_held_but_not_by_the_listener_of_the_nodes() -> None:
-    limits = ConnectionLimits(protected="NODES", connections_max=3)
+    limits = ConnectionLimits(protected=frozenset({"NODES"}), connections_max=3)
     admission = Admission(limits, lambda ip: 0.5 if ip == "h" else 0.0)
     assert admission.enter("CLIENTS", "h", 5.0) == Entry(0.5, QUOTA)
     assert admission.enter("CLIENTS", "other", 5.0) == Entry()
