@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.auth.types import Operation, PatternType, PermissionType, ResourceType
 from penstock.wire.messages import add_partitions_to_txn as add_partitions
+from penstock.wire.messages import alter_client_quotas as alter_quotas
 from penstock.wire.messages import (
     alter_configs,
     delete_acls,
@@ -44,6 +45,7 @@ from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribe
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.wire.messages.describe_acls import DescribeAclsRequest
+from penstock.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -373,6 +375,18 @@ def _move() -> Any:
     )
 
 
+def _quota() -> Any:
+    return alter_quotas.AlterClientQuotasRequest(
+        entries=[
+            alter_quotas.RequestEntryData(
+                entity=[alter_quotas.EntityData(entity_type="user", entity_name="x")],
+                ops=[alter_quotas.OpData(key="producer_byte_rate", value=1e12)],
+            )
+        ],
+        validate_only=True,
+    )
+
+
 _ANY_ACL = {
     "resource_type_filter": 1,
     "resource_name_filter": None,
@@ -526,6 +540,11 @@ ROWS: Final = [
     Row("delete acls", "DESCRIBE cluster", 3,
         _same(delete_acls.DeleteAclsRequest(filters=[delete_acls.DeleteAclsFilter(**_ANY_ACL)])),
         [CLUSTER_DENIED]),
+    Row("describe quotas", "", 1, _same(DescribeClientQuotasRequest()), [CLUSTER_DENIED]),
+    Row("describe quotas, allowed", "DESCRIBE_CONFIGS cluster", 1,
+        _same(DescribeClientQuotasRequest()), []),
+    Row("alter quotas", "DESCRIBE_CONFIGS cluster", 1, _same(_quota()), [CLUSTER_DENIED]),
+    Row("alter quotas, allowed", "ALTER_CONFIGS cluster", 1, _same(_quota()), []),
     Row("describe credentials", "", 0, _same(DescribeUserScramCredentialsRequest(users=[])),
         [CLUSTER_DENIED]),
     Row("alter credentials", "DESCRIBE cluster", 0,

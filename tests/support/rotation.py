@@ -38,6 +38,7 @@ BY_FILE = frozenset(
         "interop/auth/test_java_quotas",
         "interop/auth/test_java_sasl",
         "interop/test_referee_groups_classic",
+        "interop/test_referee_quotas",
         "interop/test_referee_rights",
         "interop/test_referee_security_scenario",
         "interop/test_referee_settings",

@@ -244,7 +244,7 @@ class Table(Generic[B]):
 
 
 class ClientQuotas:
-    """A table for each kind of quota. `active` is whether any of them is."""
+    """A table for each kind of quota. `active` is whether requests have to be counted for any."""
 
     __slots__ = ("_tables", "active", "connections", "fetch", "mutations", "produce", "request")
 
@@ -285,7 +285,7 @@ class ClientQuotas:
             table.alter((None, DEFAULT if name is None else address(name)), value)
         else:
             table.alter((_part(entity, USER), _part(entity, CLIENT_ID)), value)
-        self.active = any(table.active for table in self._tables.values())
+        self.active = self.produce.active or self.fetch.active or self.request.active
 
     def tables(self) -> Iterator[tuple[str, Table[SampledRate] | Table[TokenBucket]]]:
         """Each with the key of its quotas."""

@@ -73,7 +73,7 @@ class QuotaService:
             values = found.get(entity, {})
             for key, _ in quotas.tables():
                 quotas.alter(dict(entity), key, values.get(key))
-        self.active = quotas.produce.active or quotas.fetch.active or quotas.request.active
+        self.active = quotas.active
 
     # -- what clients use ----------------------------------------------------------------------
 
