@@ -7,9 +7,8 @@ the dispatcher for good; for one that has to authenticate again the gate looks a
 
 Work that takes long (hashing a password, verifying a signature) is done by a thread, for at most
 `LOGINS_WAITING_MAX` connections at a time; one more is closed, so that its client comes again. The
-thread rests after each as long as it has worked: it takes half a core at most, and, since it has
-always slept shortly before, is hardly ever interrupted while it holds the interpreter's lock, which
-the loop would have to wait for.
+thread rests after each as long as it has worked, so that it takes half a core at most, and is less
+likely to be interrupted while it holds the interpreter's lock, which the loop waits for.
 What fails is answered late, and closes; while the node starts it is not answered, since the user
 may not be known yet. Owned by the event loop's thread.
 """

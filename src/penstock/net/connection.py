@@ -22,9 +22,8 @@ Invariants:
 
 Limits: `socket.request.max.bytes` a frame, `WAITING_REQUESTS_MAX` frames and
 `WAITING_BYTES_MAX` that wait behind another request, `UNANSWERED_PRODUCES_MAX` started ones,
-`queued.max.request.bytes` over all connections (`LOGIN_BYTES_MAX` over those that are not
-authenticated yet, where they have to be), `WRITE_BUFFER_HIGH_BYTES` of unsent answers
-before the connection stops (one answer may exceed it).
+`queued.max.request.bytes` over all connections (`LOGIN_BYTES_MAX` before a login), and of unsent
+answers `WRITE_BUFFER_HIGH_BYTES` before the connection stops (one answer may exceed it).
 """
 
 from __future__ import annotations
@@ -384,21 +383,17 @@ class Connection:
         self.principal = principal
         self._frame_bytes_min = REQUEST_BYTES_MIN
         self._frame_bytes_max = self._server.request_bytes_max
-        if self._memory is not self._server.memory:
-            self._leave_login_memory()
+        before, self._memory = self._memory, self._server.memory
+        if before is not self._memory:  # what it holds counts with the others' from now on
+            held = self._taken + self._waiting_bytes + len(self._uncut)
+            self._memory.take(held)
+            if self._memory_full:
+                before.forget(self._memory_free)
+                self._memory_free()
+            before.give_back(held)
         if handler is not None:
             self.handler = handler
             self.login = None
-
-    def _leave_login_memory(self) -> None:
-        """What it holds counts with the requests of those who are authenticated from now on."""
-        before, self._memory = self._memory, self._server.memory
-        held = self._taken + self._waiting_bytes + len(self._uncut)
-        self._memory.take(held)
-        if self._memory_full:
-            before.forget(self._memory_free)
-            self._memory_free()
-        before.give_back(held)
 
     # -- the order of requests -----------------------------------------------------------------
 

@@ -34,7 +34,7 @@ COMMANDS = (
     ("topic", "consume", "t"),
     ("group", "seek", "g", "--topic", "t", "--to", "latest"),
     ("group", "list"),
-    ("config", "show", "--broker", "1", "--all"),
+    ("config", "describe", "broker:1", "--all"),
     ("cluster", "status"),
     ("txn", "list"),
     ("acl", "create", "--principal", "User:ann", "--allow", "--operation", "read", "--topic", "t"),
