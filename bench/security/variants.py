@@ -18,6 +18,7 @@ from bench.peers.rounds import Kind, Progress, settle, warm_up
 from bench.peers.server import Server
 from bench.peers.workloads import CPU, RATE, WORKLOADS, Workload
 
+from .encrypted import NOT_ENCRYPTED, Encrypted, NotEncrypted
 from .locked import LockedPenstock, RuledPenstock
 
 RULES = 10_000
@@ -26,10 +27,12 @@ TURN_S = 0.4
 NO_RULES = "Penstock without ACLs"
 MORE_MAX = 0.03
 """By how much rules may slow publishing down."""
-_PUBLISHING = (
-    "publish 100 B, one per request, 64 connections, acks=1",
-    "publish 1 KB, 256 KiB batches, 8 connections, acks=1",
-)
+ENCRYPTED_OF_PLAIN_MIN = 0.7
+"""Of what a node publishes in batches whose logs are not encrypted."""
+_SINGLE = "publish 100 B, one per request, 64 connections, acks=1"
+_SMALL_IN_BATCHES = "publish 100 B, 256 KiB batches, 8 connections, acks=1"
+_BATCHES = "publish 1 KB, 256 KiB batches, 8 connections, acks=1"
+_READ = "consume 1 KB from cache"
 
 
 class Unruled(LockedPenstock):
@@ -56,24 +59,39 @@ def _add_rules(server: Server) -> None:
     server.add_rules(RULES)
 
 
-def _publishing(section: str) -> tuple[Workload, ...]:
-    """Those of the catalogue, under names of their own."""
+def _nothing(_server: Server) -> None:
+    """It is in the settings."""
+
+
+def _of_catalogue(section: str, *names: str) -> tuple[Workload, ...]:
+    """Workloads under names of their own."""
     return tuple(
         replace(workload, section=section, name=f"{section}: {workload.name}", copies_in_title=True)
         for workload in WORKLOADS
-        if workload.name in _PUBLISHING
+        if workload.name in names
     )
 
 
 def _of_rules() -> Comparison:
     section = f"{RULES:,} ACLs"
-    workloads = _publishing(section)
+    workloads = _of_catalogue(section, _SINGLE, _BATCHES)
     goals = [Goal(w.name, RATE, NO_RULES, 1 - MORE_MAX) for w in workloads]
     goals += [Goal(w.name, CPU, NO_RULES, 1 + MORE_MAX) for w in workloads]
     return Comparison(section, RuledPenstock, Unruled, _add_rules, workloads, tuple(goals))
 
 
-COMPARISONS = (_of_rules(),)
+def _of_encryption() -> Comparison:
+    section = "encryption at rest"
+    workloads = _of_catalogue(section, _SINGLE, _SMALL_IN_BATCHES, _BATCHES, _READ)
+    goals = tuple(
+        Goal(w.name, RATE, NOT_ENCRYPTED, ENCRYPTED_OF_PLAIN_MIN)
+        for w in workloads
+        if "batches" in w.name
+    )
+    return Comparison(section, Encrypted, NotEncrypted, _nothing, workloads, goals)
+
+
+COMPARISONS = (_of_rules(), _of_encryption())
 
 
 def compare(

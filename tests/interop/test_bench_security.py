@@ -119,16 +119,19 @@ def test_a_page_has_what_was_measured(results: Results) -> None:
 
 
 @pytest.mark.peers
-def test_a_node_with_rules_beside_one_without(
-    tmp_path: Path, results: Results, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("comparison", variants.COMPARISONS, ids=lambda one: one.title)
+def test_a_node_with_a_feature_beside_one_without(
+    comparison: variants.Comparison,
+    tmp_path: Path,
+    results: Results,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(variants, "TURNS", 2)
     monkeypatch.setattr(variants, "RULES", FEW_RULES)
-    [comparison] = variants.COMPARISONS
     progress = Progress(variants.STEPS)
     variants.compare(comparison, tmp_path, SECONDS, results, progress)
     for workload in comparison.workloads:
-        ratio = results.ratio(workload.name, variants.NO_RULES, "cpu_s_per_million")
+        ratio = results.ratio(workload.name, comparison.other.name, "cpu_s_per_million")
         assert ratio is not None
         assert len(results.by_round(workload.name, OURS, "per_s")) == 2
 
