@@ -15,6 +15,7 @@ from typing import Any
 from penstock.base.ids import parse_uuid
 from penstock.config.broker_audit import AuditSettings
 from penstock.config.broker_cluster import ClusterSettings, check_cluster
+from penstock.config.broker_encryption import EncryptionSettings, check_encryption
 from penstock.config.broker_groups import CLASSIC, GroupSettings
 from penstock.config.broker_log import LogSettings
 from penstock.config.broker_net import NetworkSettings
@@ -194,6 +195,7 @@ class BrokerConfig(
     ClusterSettings,
     TopicSettings,
     LogSettings,
+    EncryptionSettings,
     GroupSettings,
     TransactionSettings,
 ):
@@ -353,6 +355,7 @@ def _check(config: BrokerConfig) -> None:
             f"socket.request.max.bytes ({config.socket_request_max_bytes})"
         )
     check_cluster(config, config.node_id, {listener.name for listener in config.listen})
+    check_encryption(config, config.penstock_encryption_key_id)
     _check_group_times(config)
     _check_time("log.retention.ms", config.log_retention_ms)
     _check_time("log.retention.minutes", config.log_retention_minutes)

@@ -65,6 +65,7 @@ class LogSettings:
     compression_gzip_level: int = topic_default("compression.gzip.level")
     compression_lz4_level: int = topic_default("compression.lz4.level")
     compression_type: str = topic_default("compression.type")
+    penstock_encryption_key_id: str = topic_default("penstock.encryption.key.id")
     compression_zstd_level: int = topic_default("compression.zstd.level")
     log_cleaner_delete_retention_ms: int = topic_default("delete.retention.ms")
     log_cleaner_max_compaction_lag_ms: int = topic_default("max.compaction.lag.ms")

@@ -21,6 +21,7 @@ from penstock.config.table import (
     SettingType,
     Synonym,
     Table,
+    Text,
     Value,
     at_least,
     setting,
@@ -29,6 +30,8 @@ from penstock.config.table import (
 if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
 
+KEY_ID_PATTERN = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
+"""Letters that mean nothing in an URL or a path."""
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 LONG_MAX = (1 << 63) - 1
@@ -210,6 +213,18 @@ class LogConfig:
         rule=at_least(1),
         synonyms=_from("min.insync.replicas"),
     )
+    penstock_encryption_key_id: str = setting(
+        STRING,
+        "",
+        "The id of the key by which new segments are encrypted on the disk, at the node's "
+        "`penstock.encryption.provider`; empty: they are not. A change counts for the next batch "
+        "that is written, which begins a segment; what lies in older segments stays as it is until "
+        "retention or compaction takes it. As a broker setting it is the default of all topics, "
+        "internal ones too, and what the metadata is encrypted by; the node's file has to have it "
+        "for the metadata of a new cluster to be encrypted from its first record on.",
+        rule=Text(f"({KEY_ID_PATTERN})?", "the id of a key: letters, digits, `.`, `_` and `-`"),
+        synonyms=_from("penstock.encryption.key.id"),
+    )
     preallocate: bool = setting(
         BOOLEAN,
         False,
@@ -322,6 +337,11 @@ def check_topic_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> 
         raise ConfigError(
             f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) cannot be more than "
             f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+        )
+    if config.penstock_encryption_key_id and not broker.penstock_encryption_provider:
+        raise ConfigError(
+            f"penstock.encryption.key.id cannot be {config.penstock_encryption_key_id!r}: the node "
+            "has no keys; set penstock.encryption.provider on every node first"
         )
 
 

@@ -129,7 +129,21 @@ class Each:
         return self.says
 
 
-Rule: TypeAlias = Between | OneOf | Only | Each
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that has a form; `says` describes it."""
+
+    pattern: str
+    says: str
+
+    def allows(self, value: Value) -> bool:
+        return isinstance(value, str) and re.fullmatch(self.pattern, value) is not None
+
+    def __str__(self) -> str:
+        return self.says
+
+
+Rule: TypeAlias = Between | OneOf | Only | Each | Text
 """A bound on a parsed value; its text completes the sentence "... must be"."""
 
 
@@ -194,7 +208,7 @@ class Setting:
         kind = _KINDS[self.type]
         if self.rule is None:
             return kind
-        if isinstance(self.rule, Only):
+        if isinstance(self.rule, Only | Text):
             return str(self.rule)
         if isinstance(self.rule, OneOf):
             of = "a comma-separated list, each element " if self.type is SettingType.LIST else ""

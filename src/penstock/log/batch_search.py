@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock.base.errors import CorruptRecord
+from penstock.base.errors import CorruptRecord, StorageError
+from penstock.keys.provider import KeyUnavailable
 from penstock.log.files import LogFile
 from penstock.log.limits import SCAN_CHUNK_BYTES
+from penstock.log.sealing import SEALED_MAGIC
 from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, parse_header
 
 # What the search for an offset needs of a header: base offset, length, magic, last offset delta.
@@ -42,8 +44,8 @@ def find_batch(file: LogFile, position: int, end: int, offset: int) -> BatchPosi
             if len(chunk) < _SEARCH.size:
                 raise corrupt_at(file, position, "the file ends in the middle of a header")
         base, length, magic, delta = unpack(chunk, at)
-        if magic != MAGIC or length < _LENGTH_MIN:
-            raise corrupt_at(file, position, f"not a batch: magic {magic}, length {length}")
+        if magic != file.magic or length < _LENGTH_MIN:
+            raise not_a_batch(file, position, magic, length)
         if base + delta >= offset:
             return BatchPosition(position, length + LOG_OVERHEAD, base, base + delta)
         position += length + LOG_OVERHEAD
@@ -59,13 +61,26 @@ def headers_in(file: LogFile, position: int, end: int) -> Iterator[BatchHeader]:
             start, at = position, 0
             chunk = file.pread(SCAN_CHUNK_BYTES, position)
         try:
-            header = parse_header(chunk, at)
+            header = parse_header(chunk, at, file.magic)
         except CorruptRecord as e:
+            if len(chunk) - at >= HEADER_SIZE:
+                _, length, magic, _ = _SEARCH.unpack_from(chunk, at)
+                raise not_a_batch(file, position, magic, length) from e
             raise corrupt_at(file, position, str(e)) from e
         if position + header.size > end:
             raise corrupt_at(file, position, "the file ends in the middle of a batch")
         yield header
         position += header.length + LOG_OVERHEAD
+
+
+def not_a_batch(file: LogFile, position: int, magic: int, length: int) -> StorageError:
+    """The error for a header that is none, or that of an encrypted batch without its key."""
+    if magic == SEALED_MAGIC and file.magic == MAGIC:
+        return KeyUnavailable(
+            f"{file.path} is encrypted and its key file is missing: put it back, from a copy of "
+            "the data, and start the node again; nothing was changed or removed"
+        )
+    return corrupt_at(file, position, f"not a batch: magic {magic}, length {length}")
 
 
 def corrupt_at(file: LogFile, position: int, what: str) -> CorruptRecord:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.ids import TopicPartition
-from penstock.log.cleaner_job import CleanJob, ProducerEnd, SegmentFacts
+from penstock.log.cleaner_job import CleanJob, ProducerEnd, SegmentFacts, SegmentKeys
 from penstock.log.limits import CLEANED_GROUP_SEGMENTS_MAX, RELATIVE_OFFSET_MAX
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ def clean_job(
     now_ms: int,
     dedupe_buffer_bytes: int,
     io_max_bytes_per_second: float,
+    keys: SegmentKeys | None = None,
 ) -> CleanJob:
     """The order to clean `todo`, whose files lie in `directory`."""
     config = todo.log.config
@@ -186,4 +187,5 @@ def clean_job(
         index_interval_bytes=config.index_interval_bytes,
         dedupe_buffer_bytes=dedupe_buffer_bytes,
         io_max_bytes_per_second=io_max_bytes_per_second,
+        keys=keys,
     )

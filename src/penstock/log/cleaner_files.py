@@ -21,10 +21,13 @@ from penstock.base.ids import NO_TIMESTAMP
 from penstock.log.cleaner_filter import Kept
 from penstock.log.files import fsync_path, unlink_if_exists, write_all
 from penstock.log.index import AbortedTxn, IndexCache, OffsetIndex, TimeIndex, TransactionIndex
+from penstock.log.key_file import KeyFile, write_key_file
 from penstock.log.limits import RELATIVE_OFFSET_MAX
+from penstock.log.sealing import Seal
 from penstock.log.segment_files import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
+    KEY_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
@@ -43,9 +46,11 @@ Pause = Callable[[int], None]
 
 
 def read_batches(
-    path: str, size: int, position: int, pause: Pause
+    path: str, size: int, position: int, pause: Pause, seal: Seal | None = None
 ) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Header and bytes of every batch from `position` to `size`, each checked."""
+    """Header and bytes of every batch from `position` to `size`, each checked, and decrypted by
+    `seal` if it is encrypted.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         want = CHUNK_BYTES
@@ -58,8 +63,10 @@ def read_batches(
             pos = 0
             try:
                 while (batch_size := _whole_batch(chunk, pos)) > 0:
-                    header = check_batch(chunk, pos)
-                    yield header, chunk[pos : pos + batch_size]
+                    batch = chunk[pos : pos + batch_size]
+                    if seal is not None:
+                        batch = seal.open_batch(batch)
+                    yield check_batch(batch), batch
                     pos += batch_size
             except CorruptRecord as e:
                 raise CorruptRecord(f"{path}, from position {position}: {e}") from e
@@ -86,6 +93,7 @@ class CleanedSegment:
     """A segment in the making, under its `.cleaned` names."""
 
     __slots__ = (
+        "_directory",
         "_fd",
         "_interval",
         "_max_timestamp",
@@ -94,6 +102,7 @@ class CleanedSegment:
         "_path",
         "_pending",
         "_pending_bytes",
+        "_seal",
         "_since_index",
         "_time_index",
         "_txn_index",
@@ -101,8 +110,20 @@ class CleanedSegment:
         "base_offset",
     )
 
-    def __init__(self, directory: str, base_offset: int, index_interval_bytes: int) -> None:
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        index_interval_bytes: int,
+        key: tuple[KeyFile, Seal] | None = None,
+    ) -> None:
+        """With a `key` it is encrypted."""
         self.base_offset = base_offset
+        self._seal = None
+        if key is not None:
+            key_file, self._seal = key
+            write_key_file(_cleaned_path(directory, base_offset, KEY_SUFFIX), key_file)
+        self._directory = directory
         self._interval = index_interval_bytes
         self._path = _cleaned_path(directory, base_offset, LOG_SUFFIX)
         cache = IndexCache()
@@ -136,9 +157,10 @@ class CleanedSegment:
             self._offset_index.append(kept.last_offset, self.size_bytes)
             self._time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self._since_index = 0
-        size = len(kept.data)
+        data = kept.data if self._seal is None else self._seal.seal_batch(kept.data)
+        size = len(data)
         self._since_index += size
-        self._pending.append(kept.data)
+        self._pending.append(data)
         self._pending_bytes += size
         if self._pending_bytes >= CHUNK_BYTES:
             self._write(pause)
@@ -163,8 +185,11 @@ class CleanedSegment:
         os.utime(self._fd, ns=(modified_ns, modified_ns))
         os.fsync(self._fd)
         self.close()
-        for index in (self._offset_index, self._time_index, self._txn_index):
-            fsync_path(index.path)
+        for path in (
+            *(i.path for i in (self._offset_index, self._time_index, self._txn_index)),
+            _cleaned_path(self._directory, self.base_offset, KEY_SUFFIX),
+        ):
+            fsync_path(path)
         return self._written
 
     def close(self) -> None:

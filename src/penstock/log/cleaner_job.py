@@ -7,12 +7,16 @@ Every message carries the `id` of its job.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from struct import Struct
 from typing import Any, NamedTuple
 
-from penstock.base.ids import NO_TIMESTAMP
+from penstock.base.ids import NO_TIMESTAMP, parse_uuid
+from penstock.keys.provider import WrappedKey
+from penstock.log.key_file import KeyFile, context_seal
+from penstock.log.sealing import Seal
 
 LENGTH = Struct(">I")
 MESSAGE_BYTES_MAX = 256 * 1024 * 1024
@@ -41,6 +45,43 @@ class ProducerEnd(NamedTuple):
     """-1: only a transaction marker of this producer is left."""
 
 
+class SegmentKeys(NamedTuple):
+    """The data keys of a log that is encrypted, or is to be. They go through the pipe, which
+    nobody else reads.
+    """
+
+    topic_id: str
+    partition: int
+    old: dict[str, tuple[str, str]]
+    """Of the segments that are encrypted, by base offset: the topic id in the key file, and the
+    data key in base64.
+    """
+    new: tuple[tuple[str, int, str, str], ...]
+    """For the new segments, if they are to be encrypted: key id, version, wrapped and plain data
+    key in base64.
+    """
+
+    def __repr__(self) -> str:
+        return "<SegmentKeys>"
+
+    def seal(self, base_offset: int) -> Seal | None:
+        """What decrypts a segment, if it is encrypted."""
+        found = self.old.get(str(base_offset))
+        if found is None:
+            return None
+        topic_id, secret = found
+        return context_seal(base64.b64decode(secret), parse_uuid(topic_id), self.partition)
+
+    def take(self, base_offset: int, number: int) -> tuple[KeyFile, Seal] | None:
+        """The key of the new segment with that number; None if it is not to be encrypted."""
+        if not self.new:
+            return None
+        key_id, version, wrapped, secret = self.new[number]
+        key = WrappedKey(key_id, version, base64.b64decode(wrapped))
+        key_file = KeyFile(parse_uuid(self.topic_id), self.partition, base_offset, key)
+        return key_file, key_file.seal(base64.b64decode(secret))
+
+
 class CleanJob(NamedTuple):
     """One log to clean. `segments` are immutable files, in offset order."""
 
@@ -58,6 +99,8 @@ class CleanJob(NamedTuple):
     index_interval_bytes: int
     dedupe_buffer_bytes: int
     io_max_bytes_per_second: float
+    keys: SegmentKeys | None = None
+    """None where nothing is encrypted, and nothing is to be."""
 
 
 class CleanedGroup(NamedTuple):
@@ -98,6 +141,9 @@ def parse_job(message: Mapping[str, Any]) -> CleanJob:
     fields = {name: message[name] for name in CleanJob._fields}
     fields["segments"] = tuple(SegmentFacts(*s) for s in fields["segments"])
     fields["later_segments"] = tuple(fields["later_segments"])
+    if fields["keys"] is not None:
+        topic_id, partition, old, new = fields["keys"]
+        fields["keys"] = SegmentKeys(topic_id, partition, old, tuple(tuple(key) for key in new))
     fields["producers"] = tuple(ProducerEnd(*p) for p in fields["producers"])
     return CleanJob(**fields)
 

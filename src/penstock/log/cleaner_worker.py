@@ -40,6 +40,7 @@ from penstock.log.cleaner_job import (
 from penstock.log.cleaner_transactions import CleanedTransactions
 from penstock.log.files import fsync_dir
 from penstock.log.index import AbortedTxn, IndexCache, OffsetIndex, TransactionIndex
+from penstock.log.sealing import Seal
 from penstock.log.segment_files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -86,12 +87,14 @@ def _clean(job: CleanJob, pause: Pause) -> CleanResult:
         delete_retention_ms=job.delete_retention_ms,
     )
     groups = [
-        _clean_group(job, group, batch_filter, transactions, pause)
-        for group in group_segments(
-            segments,
-            segment_bytes=job.segment_bytes,
-            segment_index_bytes=job.segment_index_bytes,
-            end_offset=untouched[0].base_offset if untouched else job.first_uncleanable_offset,
+        _clean_group(job, number, group, batch_filter, transactions, pause)
+        for number, group in enumerate(
+            group_segments(
+                segments,
+                segment_bytes=job.segment_bytes,
+                segment_index_bytes=job.segment_index_bytes,
+                end_offset=untouched[0].base_offset if untouched else job.first_uncleanable_offset,
+            )
         )
     ]
     fsync_dir(job.directory)
@@ -137,7 +140,8 @@ def build_offset_map(job: CleanJob, aborted: Sequence[AbortedTxn], pause: Pause)
             continue
         path = segment_path(job.directory, segment.base_offset, LOG_SUFFIX)
         position = _position_of(job, segment, start)
-        for header, batch in read_batches(path, segment.size_bytes, position, pause):
+        seal = _seal(job, segment)
+        for header, batch in read_batches(path, segment.size_bytes, position, pause, seal):
             may_drop = transactions.may_drop(header, batch)
             if header.last_offset < start:
                 continue
@@ -150,6 +154,10 @@ def build_offset_map(job: CleanJob, aborted: Sequence[AbortedTxn], pause: Pause)
     return offset_map
 
 
+def _seal(job: CleanJob, segment: SegmentFacts) -> Seal | None:
+    return None if job.keys is None else job.keys.seal(segment.base_offset)
+
+
 def _position_of(job: CleanJob, segment: SegmentFacts, offset: int) -> int:
     if offset <= segment.base_offset:
         return 0
@@ -159,18 +167,21 @@ def _position_of(job: CleanJob, segment: SegmentFacts, offset: int) -> int:
 
 def _clean_group(
     job: CleanJob,
+    number: int,
     group: Sequence[SegmentFacts],
     batch_filter: BatchFilter,
     transactions: CleanedTransactions,
     pause: Pause,
 ) -> CleanedGroup:
     base_offset = group[0].base_offset
-    cleaned = CleanedSegment(job.directory, base_offset, job.index_interval_bytes)
+    key = None if job.keys is None else job.keys.take(base_offset, number)
+    cleaned = CleanedSegment(job.directory, base_offset, job.index_interval_bytes, key)
     try:
         modified_ns, header, kept = 0, None, None
         for segment in group:
             path = segment_path(job.directory, segment.base_offset, LOG_SUFFIX)
-            for header, batch in read_batches(path, segment.size_bytes, 0, pause):
+            seal = _seal(job, segment)
+            for header, batch in read_batches(path, segment.size_bytes, 0, pause, seal):
                 kept = batch_filter.apply(header, batch)
                 if kept is not None:
                     cleaned.append(kept, pause)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.base.clock import Clock, Rng, SystemClock, SystemRng
+from penstock.keys.data_keys import DataKeys
 from penstock.log.changes import LogChanges
 from penstock.log.files import FileCache
 from penstock.log.index import IndexCache
@@ -26,6 +27,8 @@ class LogEnvironment:
     clock: Clock = field(default_factory=SystemClock)
     rng: Rng = field(default_factory=SystemRng)
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS_DEFAULT
+    keys: DataKeys = field(default_factory=DataKeys)
+    """For segments that are encrypted; by default there are none."""
     checkpoints: OffsetCheckpoints | None = None
     """Of the data directory, set by its `LogManager`; a log by itself has none."""
     on_fsync_failed: Callable[[], None] = lambda: None

@@ -22,6 +22,8 @@ from penstock.base.clock import Clock, SystemClock
 from penstock.base.file_region import FileRegion
 from penstock.log.limits import FRESH_S, OPEN_FILES_MAX, REGIONS_MAX
 from penstock.log.recent_checks import RecentChecks
+from penstock.log.sealing import Seal
+from penstock.wire.records import MAGIC
 
 logger = logging.getLogger("penstock.log")
 
@@ -84,8 +86,10 @@ class LogFile:
         "checks",
         "cuts",
         "fd",
+        "magic",
         "path",
         "pins",
+        "seal",
         "tail",
         "used",
     )
@@ -95,8 +99,12 @@ class LogFile:
         self.fd = -1
         self.pins = 0
         self.used = False
+        self.seal: Seal | None = None
+        """What decrypts the batches, if they are encrypted."""
+        self.magic = MAGIC
+        """That of every batch in the file."""
         self.tail: bytes | None = None
-        """What was written last, for readers at the tail; gone when the file is closed."""
+        """What was written last, plain, for readers at the tail; gone when the file is closed."""
         self.ahead_to = 0
         """How far the page cache was asked to read ahead; 0 until a read misses it."""
         self.cuts = 0

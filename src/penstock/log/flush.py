@@ -154,6 +154,8 @@ def _task(log: Log) -> FlushTask:
     if index_too or log.recovery_point <= active.base_offset:
         # Files are new since the last flush, and so are their entries in the directory.
         paths += log.producers.snapshot_paths(log.recovery_point)
+        if active.key_id:
+            paths.append(active.key_path)
     new_names = paths or log.unsynced_names or log.recovery_point <= active.base_offset
     dirs = [log.dir] if new_names else []
     if log.recovery_point <= log.segments[0].base_offset:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable
 from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, StorageError, invariant
 from penstock.base.ids import TopicPartition, Uuid
 from penstock.config.log_config import LogConfig
+from penstock.keys.provider import KeyUnavailable
 from penstock.log import truncation
 from penstock.log.background_write import BackgroundWrite, BackgroundWrites
 from penstock.log.environment import LogEnvironment
@@ -97,6 +98,7 @@ class Log:
         log_end_offset: int,
         recovery_point: int,
     ) -> None:
+        self._config = config
         self.topic_partition = topic_partition
         self.dir = log_dir
         self.topic_id = topic_id
@@ -147,8 +149,11 @@ class Log:
 
     @config.setter
     def config(self, config: LogConfig) -> None:
+        if config.penstock_encryption_key_id != self._config.penstock_encryption_key_id:
+            self.write_out()  # what is staged was measured for segments as they were until now
         self._config = config
         self._roll_policy = RollPolicy(config)
+        self._staged.extra = self._roll_policy.extra_bytes
         self.mark_changed()
 
     @property
@@ -259,7 +264,7 @@ class Log:
             else:
                 write_rolling(self, policy, staged, self._now_ms)
             self._commit(staged)
-        except (OSError, CorruptRecord) as e:
+        except (OSError, CorruptRecord, KeyUnavailable) as e:
             raise self._write_failed(e) from e
         staged.clear(end)
 
@@ -276,7 +281,7 @@ class Log:
             write = writes.begin(active, staged, self.log_end_offset, self.producers.mark())
         except (OSError, CorruptRecord) as e:
             raise self._write_failed(e) from e
-        self._staged = StagedAppends(self.producers, end)
+        self._staged = StagedAppends(self.producers, end, self._roll_policy.extra_bytes)
         return write
 
     def end_write(self, write: BackgroundWrite) -> None:

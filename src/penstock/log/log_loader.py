@@ -31,15 +31,17 @@ from penstock.log.replacement import finish_interrupted_swaps
 from penstock.log.segment import LogSegment
 from penstock.log.segment_files import (
     INDEX_SUFFIX,
+    KEY_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
+from penstock.log.segment_keys import attach_or_set_aside
 
 logger = logging.getLogger("penstock.log")
 
 OFFSET_MAX = 2**63 - 1
-_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_BESIDE_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, KEY_SUFFIX)
 
 
 def load_log(
@@ -76,7 +78,7 @@ class _Loader:
     def load(self, topic_id: Uuid | None) -> Log:
         producers = ProducerStateManager(self.log_dir, self.env.producer_id_expiration_ms)
         epochs = LeaderEpochFileCache(self.log_dir)
-        segments = LogSegments(self._open_segments())
+        segments = LogSegments(self._open_segments(topic_id))
         if not epochs.load():
             self._read_epochs(segments, epochs)
         if len(segments):
@@ -85,6 +87,9 @@ class _Loader:
         if len(segments) and self.clean:
             self._check_active(segments.active)
         if len(segments) and not self.clean:
+            for segment in segments.from_offset(self.recovery_point):
+                if segment.size and not segment.key_id:
+                    self._attach_key(segment, topic_id)  # or what it needs is missing
             self._recover(segments, producers, epochs)
         end = self._end_offset(segments)
         if not len(segments):
@@ -111,21 +116,28 @@ class _Loader:
             log.health.fail_for_good(self.broken)
         return log
 
-    def _open_segments(self) -> list[LogSegment]:
+    def _open_segments(self, topic_id: Uuid | None) -> list[LogSegment]:
         names = os.listdir(self.log_dir)
         if finish_interrupted_swaps(self.log_dir, names, self.env):
             names = os.listdir(self.log_dir)
         present = set(names)
+        sealed = bool(self.config.penstock_encryption_key_id) or any(
+            name.endswith(KEY_SUFFIX) for name in names
+        )
         segments = []
         for name in sorted(names):
             stem, suffix = os.path.splitext(name)
-            if suffix in _INDEX_SUFFIXES and stem + LOG_SUFFIX not in present:
+            if suffix in _BESIDE_SUFFIXES and stem + LOG_SUFFIX not in present:
                 logger.warning("removing %s/%s, which has no segment", self.log_dir, name)
                 unlink_if_exists(f"{self.log_dir}/{name}")
             elif suffix == TMP_SUFFIX:
                 unlink_if_exists(f"{self.log_dir}/{name}")
             elif suffix == LOG_SUFFIX and stem.isdecimal():
                 segment = self._open_segment(int(stem), name)
+                if not segment.size:
+                    unlink_if_exists(segment.key_path)
+                elif sealed or stem + KEY_SUFFIX in present:
+                    self._attach_key(segment, topic_id)
                 if stem + INDEX_SUFFIX not in present or stem + TIME_INDEX_SUFFIX not in present:
                     self._rebuild(segment, "an index file is missing")
                 segments.append(segment)
@@ -140,6 +152,16 @@ class _Loader:
             self.env.indexes,
             size=stat.st_size,
             created_ms=int(stat.st_mtime * 1000),
+        )
+
+    def _attach_key(self, segment: LogSegment, topic_id: Uuid | None) -> None:
+        never_flushed = segment.base_offset >= self.recovery_point
+        attach_or_set_aside(
+            segment,
+            self.env.keys,
+            self.topic_partition,
+            topic_id,
+            may_be_lost=not self.clean and never_flushed,
         )
 
     def _read_epochs(self, segments: LogSegments, epochs: LeaderEpochFileCache) -> None:

@@ -100,7 +100,8 @@ class LogSegments:
             and len(tail) <= max_bytes
         ):
             # The last write, for a reader that has read everything before it.
-            position, size = active.hint_position, len(tail)
+            position = active.hint_position
+            size = active.size - position
             return LogSlice(active.file, position, size, offset, log_end_offset, on_corrupt, tail)
         for i in range(self.floor_index(offset), len(self._segments)):
             segment = self._segments[i]

@@ -1,10 +1,12 @@
 """Check a segment batch by batch after an unclean stop.
 
 The check begins at the recovery point, or at the beginning of the segment if that point cannot be
-found by the indexes. Every CRC is checked, indexes, leader epochs and producer state are rebuilt. A
-bad batch at or above the recovery point is the torn end of an unfinished write: it and all behind
-it are cut off. A bad batch below the recovery point is damage to data that was durable: it is
-reported and stays where it is, reads of it are refused, nothing is cut.
+found by the indexes. Every CRC (of what is encrypted: every tag) is checked, indexes, leader epochs
+and producer state are rebuilt. A bad batch at or above the recovery point is the torn end of an
+unfinished write: it and all behind it are cut off. A bad batch below the recovery point is damage
+to data that was durable: it is reported and stays where it is, reads of it are refused, nothing is
+cut. A segment whose key is not there never comes here: its log is not opened
+(`segment_keys`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from penstock.log.epoch_cache import LeaderEpochFileCache
 from penstock.log.index import AbortedTxn
 from penstock.log.limits import RECOVERY_CHUNK_BYTES, RELATIVE_OFFSET_MAX
 from penstock.log.producer_state import AppendOrigin, ProducerStateManager
+from penstock.log.sealing import SEALED_MAGIC
 from penstock.log.segment import LogSegment
 from penstock.wire.records import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_batch, parse_header
 
@@ -114,10 +117,17 @@ class SegmentRecovery:
                     chunk = memoryview(segment.file.pread(size, position))
             data = chunk[at : at + size]
             try:
-                yield data, check_batch(data), None
+                yield *self._checked(data), None
             except CorruptRecord as e:
-                yield data, _whole_header(data), str(e)
+                yield data, _whole_header(data, segment.file.magic), str(e)
             position += size
+
+    def _checked(self, data: memoryview) -> tuple[memoryview, BatchHeader]:
+        """The plain bytes of a batch whose checksum is right, and its header as it is stored."""
+        seal = self.segment.file.seal
+        if seal is None:
+            return data, check_batch(data)
+        return memoryview(seal.open_batch(data)), parse_header(data, 0, SEALED_MAGIC)
 
     def _take(self, header: BatchHeader, data: memoryview) -> None:
         if header.partition_leader_epoch > self.epochs.latest_epoch:
@@ -163,10 +173,10 @@ def _batch_size(chunk: memoryview, at: int) -> int:
     )
 
 
-def _whole_header(data: memoryview) -> BatchHeader | None:
+def _whole_header(data: memoryview, magic: int) -> BatchHeader | None:
     """The header of a batch whose content is bad, if batches behind it can be found by it."""
     try:
-        header = parse_header(data)
+        header = parse_header(data, 0, magic)
     except CorruptRecord:
         return None
     return header if header.size == len(data) else None

@@ -49,6 +49,7 @@ from penstock.log.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
+    KEY_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
@@ -56,6 +57,7 @@ from penstock.log.segment_files import (
     remove_segment_files,
     segment_path,
 )
+from penstock.log.segment_keys import attach_key, find_magic
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -118,7 +120,9 @@ class SegmentSwap:
             if self._error is not None:
                 raise self._error
             new = _open(self._dir, self._base, self._env, SWAP_SUFFIX)
-        except OSError as e:
+            if new.size:
+                attach_key(new, self._env.keys, log.topic_partition, log.topic_id)
+        except (OSError, StorageError) as e:
             self.cancel()
             log.swap = None
             raise self._failed(e) from e
@@ -179,7 +183,7 @@ class SegmentSwap:
             raise self._failed(self._error) from self._error
         return True
 
-    def _failed(self, why: OSError) -> StorageError:
+    def _failed(self, why: Exception) -> StorageError:
         return StorageError(f"cannot swap compacted segments of {self._log.name} in: {why}")
 
 
@@ -256,8 +260,10 @@ def _complete(log_dir: str, swaps: list[int], names: list[str], env: LogEnvironm
         if f"{base:020d}{INDEX_SUFFIX}{SWAP_SUFFIX}" in names:
             # Not yet the new one's, which may have none.
             unlink_if_exists(segment_path(log_dir, base, TXN_INDEX_SUFFIX))
+            unlink_if_exists(segment_path(log_dir, base, KEY_SUFFIX))
         if f"{base:020d}{LOG_SUFFIX}{SWAP_SUFFIX}" in names:
             new = _open(log_dir, base, env, SWAP_SUFFIX)
+            find_magic(new)
             end = new.next_offset()
             new.close()
             for covered in kept:

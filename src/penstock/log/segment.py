@@ -3,7 +3,8 @@
 Only the last segment of a log is written to; the others are immutable. `size` is the end of the
 good data: bytes beyond it (left by a write that failed and could not be cut off at once) are never
 read and are cut before the next write. Positions and the order of batches are trusted here; CRCs
-are checked where data is handed out (`LogSlice`) and by recovery.
+are checked where data is handed out (`LogSlice`) and by recovery. A segment is encrypted from its
+first batch to its last, or not at all (`sealing`, `key_file`).
 
 Owned by the loop's thread; a `LogSlice` may be read in any thread.
 """
@@ -20,16 +21,19 @@ from penstock.base.ids import NO_TIMESTAMP
 from penstock.log.batch_search import BatchPosition, corrupt_at, find_batch, headers_in
 from penstock.log.files import FileCache, LogFile, unlink_if_exists
 from penstock.log.index import IndexCache, OffsetIndex, TimeIndex, TransactionIndex
+from penstock.log.key_file import KeyFile, write_key_file
 from penstock.log.limits import INDEX_INTERVAL_BYTES_REBUILT, TAIL_BYTES_MAX, UNREAD_BYTES_MIN
+from penstock.log.sealing import SEALED_MAGIC
 from penstock.log.segment_files import (
     INDEX_SUFFIX,
+    KEY_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     segment_path,
 )
 from penstock.log.segment_write import SegmentWrite, write_buffers
-from penstock.wire.records import HEADER_SIZE, BatchHeader, parse_header
+from penstock.wire.records import MAGIC, BatchHeader
 
 logger = logging.getLogger("penstock.log")
 
@@ -55,6 +59,9 @@ class LogSegment:
         "hint_offset",
         "hint_position",
         "jitter_ms",
+        "key_file",
+        "key_id",
+        "key_path",
         "offset_index",
         "size",
         "time_index",
@@ -82,6 +89,10 @@ class LogSegment:
         self.time_index = TimeIndex(time_path, base_offset, indexes)
         txn_path = segment_path(log_dir, base_offset, TXN_INDEX_SUFFIX + suffix)
         self.txn_index = TransactionIndex(txn_path, base_offset)
+        self.key_path = segment_path(log_dir, base_offset, KEY_SUFFIX + suffix)
+        self.key_file: KeyFile | None = None
+        """How the segment is encrypted, if it is."""
+        self.key_id = ""
         self.size = size
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
@@ -108,6 +119,7 @@ class LogSegment:
     ) -> LogSegment:
         """A new, empty segment on disk; what lies under its name (a failed attempt) is emptied."""
         path = segment_path(log_dir, base_offset, LOG_SUFFIX)
+        unlink_if_exists(segment_path(log_dir, base_offset, KEY_SUFFIX))
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         segment = cls(
             log_dir, base_offset, files, indexes, size=0, created_ms=now_ms, jitter_ms=jitter_ms
@@ -121,8 +133,7 @@ class LogSegment:
         if self._first_timestamp is None:
             if not self.size:
                 return NO_TIMESTAMP
-            head = self.file.pread(HEADER_SIZE, 0)
-            self._first_timestamp = parse_header(head).max_timestamp
+            self._first_timestamp = next(self.headers()).max_timestamp
         return self._first_timestamp
 
     @property
@@ -182,6 +193,28 @@ class LogSegment:
         if timestamp > self.max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = timestamp, offset
 
+    # Encryption
+
+    def unlock(self, key_file: KeyFile, secret: bytes) -> None:
+        """Its batches are encrypted, by that data key."""
+        self.key_file = key_file
+        self.key_id = key_file.wrapped.key_id
+        self.file.seal = key_file.seal(secret)
+        self.file.magic = SEALED_MAGIC
+
+    def lock_with(self, key_file: KeyFile, secret: bytes) -> None:
+        """Have the segment, which is empty, encrypted from now on."""
+        invariant(not self.size, f"{self.file.path} holds data already")
+        write_key_file(self.key_path, key_file)
+        self.unlock(key_file, secret)
+
+    def be_plain(self) -> None:
+        """Have the segment, which is empty, not encrypted any more."""
+        invariant(not self.size, f"{self.file.path} holds data already")
+        self.key_file, self.key_id = None, ""
+        self.file.seal, self.file.magic = None, MAGIC
+        unlink_if_exists(self.key_path)
+
     # Writing
 
     def append(
@@ -192,7 +225,9 @@ class LogSegment:
         first_offset: int,
         interval: int,
     ) -> None:
-        """Write `batches` at the end; on OSError the file is as long as before."""
+        """Write `batches` at the end; on OSError the file is as long as before. Their sizes, and
+        `total`, are those that they have in the file.
+        """
         if not self._ready_to_write:
             self._prepare()
         start = self.size
@@ -203,9 +238,11 @@ class LogSegment:
             if self._tail_is_dirty:
                 os.ftruncate(fd, start)
                 self._tail_is_dirty = False
-            data = write_buffers(fd, buffers, total, start)
+            seal = file.seal
+            stored = buffers if seal is None else seal.sealed(buffers)
+            data = write_buffers(fd, stored, total, start)
             if data is not None and total <= TAIL_BYTES_MAX:
-                file.tail = data
+                file.tail = data if seal is None else b"".join(buffers)
         except OSError:
             self._cut_back(fd)
             raise
@@ -234,7 +271,7 @@ class LogSegment:
                 self.file.unpin()
                 raise
             self._tail_is_dirty = False
-        return SegmentWrite(fd, buffers, total, position)
+        return SegmentWrite(fd, buffers, total, position, self.file.seal)
 
     def end_write(
         self, write: SegmentWrite, batches: list[StagedBatch], first_offset: int, interval: int
@@ -418,7 +455,7 @@ class LogSegment:
         a check: whole batches that were just written. 0 if they have to be read.
         """
         position = first.position
-        if room < UNREAD_BYTES_MIN or not self.file.is_fresh(position):
+        if room < UNREAD_BYTES_MIN or not self.file.is_fresh(position) or self.key_id:
             return 0
         if position + room < limit:
             room = self.offset_index.floor_position(position + room) - position
@@ -429,8 +466,9 @@ class LogSegment:
         return headers_in(self.file, position, self.size)
 
     def read_batch(self, batch: BatchPosition) -> bytes:
-        """The bytes of one batch, unchecked."""
-        return self.file.pread(batch.size, batch.position)
+        """The bytes of one batch, unchecked if it is not encrypted."""
+        data, seal = self.file.pread(batch.size, batch.position), self.file.seal
+        return data if seal is None else seal.open_batch(data)
 
     def next_offset(self) -> int:
         """The offset after the last batch, found from the last index entry on."""
@@ -441,29 +479,40 @@ class LogSegment:
 
     # Files
 
-    def paths(self) -> tuple[str, str, str, str]:
+    def paths(self) -> tuple[str, ...]:
+        """The data first; the key file last, if there is one."""
         return (
             self.file.path,
             self.offset_index.path,
             self.time_index.path,
             self.txn_index.path,
+            *((self.key_path,) if self.key_id else ()),
         )
 
     def add_suffix(self, suffix: str) -> None:
         """Rename the files; readers that hold the segment can continue."""
         self.file.rename(self.file.path + suffix)
+        self._rename_key(self.key_path + suffix)
         for index in (self.offset_index, self.time_index, self.txn_index):
             index.rename(index.path + suffix)
 
     def drop_suffix(self, suffix: str) -> None:
         """Undo `add_suffix`: the offset index first, the data last (see `replacement`)."""
-        for part in (self.offset_index, self.time_index, self.txn_index, self.file):
+        for part in (self.offset_index, self.time_index, self.txn_index):
             part.rename(part.path.removesuffix(suffix))
+        self._rename_key(self.key_path.removesuffix(suffix))
+        self.file.rename(self.file.path.removesuffix(suffix))
+
+    def _rename_key(self, path: str) -> None:
+        if self.key_id:
+            os.rename(self.key_path, path)
+        self.key_path = path
 
     def move_to(self, log_dir: str) -> None:
         """Follow the files into a directory that was renamed."""
         for part in (self.file, self.offset_index, self.time_index, self.txn_index):
             part.path = os.path.join(log_dir, os.path.basename(part.path))
+        self.key_path = os.path.join(log_dir, os.path.basename(self.key_path))
 
     def close(self) -> None:
         """Release descriptor and memory; the next use takes them again."""

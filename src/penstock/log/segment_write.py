@@ -11,6 +11,7 @@ import os
 
 from penstock.log.files import write_all
 from penstock.log.limits import IOV_MAX, JOIN_BYTES_PER_BUFFER_MAX
+from penstock.log.sealing import Seal
 
 logger = logging.getLogger("penstock.log")
 
@@ -18,20 +19,29 @@ logger = logging.getLogger("penstock.log")
 class SegmentWrite:
     """Bytes that are being written to the end of a segment, and not read until all are there."""
 
-    __slots__ = ("buffers", "error", "fd", "position", "total")
+    __slots__ = ("buffers", "error", "fd", "position", "seal", "total")
 
     def __init__(
-        self, fd: int, buffers: list[bytes | memoryview], total: int, position: int
+        self,
+        fd: int,
+        buffers: list[bytes | memoryview],
+        total: int,
+        position: int,
+        seal: Seal | None,
     ) -> None:
+        """With a `seal` the batches are encrypted by it; `total` is their size then."""
         self.fd = fd
         self.buffers = buffers
         self.total = total
         self.position = position
+        self.seal = seal
         self.error: OSError | None = None
 
     def run(self) -> None:
         try:
-            write_buffers(self.fd, self.buffers, self.total, self.position)
+            seal = self.seal
+            stored = self.buffers if seal is None else seal.sealed(self.buffers)
+            write_buffers(self.fd, stored, self.total, self.position)
         except OSError as refusal:
             self.error = refusal
         except Exception as bug:

@@ -4,7 +4,8 @@
 batch, so that damaged data is reported and never served; a batch that the range cuts off is left
 out. Data that was written or checked in the last seconds is not checked again and can go from the
 page cache to a socket without being read: a `fresh` slice holds whole batches that were just
-written, and `RecentChecks` knows ranges that another reader has checked.
+written, and `RecentChecks` knows ranges that another reader has checked. Encrypted data is always
+read and decrypted; `size` is then what it takes in the file.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from crc32c import crc32c
 
 from penstock.base.errors import CorruptRecord, StorageError
 from penstock.base.file_region import FileRegion
+from penstock.log.batch_search import not_a_batch
 from penstock.log.files import LogFile
 from penstock.log.limits import READ_AHEAD_BYTES, UNREAD_BYTES_MIN
 from penstock.log.recent_checks import Checked
+from penstock.log.sealing import Seal, Unsealable
 from penstock.wire.records import CRC_START, HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 # Length, magic and CRC of a batch; the rest of the header is the reader's business.
@@ -78,7 +81,12 @@ class LogSlice:
         recently is a region of the file, which goes from the page cache to the socket.
         """
         file = self.file
-        if self._data is None and self.size >= UNREAD_BYTES_MIN and file.has_room_for_region():
+        if (
+            self._data is None
+            and self.size >= UNREAD_BYTES_MIN
+            and file.seal is None
+            and file.has_room_for_region()
+        ):
             size = self._good_bytes()
             if size:
                 return self._region(size, nowait)
@@ -125,9 +133,22 @@ class LogSlice:
             raise
         except OSError as e:
             raise StorageError(f"cannot read {file.path}: {e}") from e
+        if file.seal is not None:
+            return self._open(data, file.seal)
         size = self._check(data)
         file.checks.put((file, self.position, self.size), Checked(size, self.end_offset), began)
         return data if size == len(data) else memoryview(data)[:size]
+
+    def _open(self, stored: bytes, seal: Seal) -> bytes:
+        """The whole batches in `stored`, decrypted."""
+        try:
+            data, last = seal.open_whole(stored)
+        except Unsealable as e:
+            raise self._corrupt(e.position, e.what) from None
+        if last >= 0:
+            base_offset, delta = _LAST_OFFSET.unpack_from(data, last)
+            self.end_offset = base_offset + delta + 1
+        return data
 
     def _check(self, data: bytes) -> int:
         """How many bytes of `data` are whole batches."""
@@ -139,7 +160,7 @@ class LogSlice:
             length, magic, crc = unpack(data, pos)
             after = pos + length + LOG_OVERHEAD
             if magic != MAGIC or length < _LENGTH_MIN:
-                raise self._corrupt(pos, f"not a batch: magic {magic}, length {length}")
+                raise self._not_a_batch(pos, magic, length)
             if after > end:
                 break
             if crc32c(view[pos + CRC_START : after]) != crc:
@@ -184,6 +205,12 @@ class LogSlice:
                 file.unpin()
         except OSError:
             return
+
+    def _not_a_batch(self, at: int, magic: int, length: int) -> StorageError:
+        error = not_a_batch(self.file, self.position + at, magic, length)
+        if isinstance(error, CorruptRecord):
+            self._on_corrupt(error)
+        return error
 
     def _corrupt(self, at: int, what: str) -> CorruptRecord:
         error = CorruptRecord(f"{self.file.path} at position {self.position + at}: {what}")

@@ -45,10 +45,12 @@ class AppendInfo(NamedTuple):
 class StagedAppends:
     """What the next write of a log will write: two buffers and the index data of each batch."""
 
-    __slots__ = ("_producers", "batches", "buffers", "end_offset", "max_timestamp", "size")
+    __slots__ = ("_producers", "batches", "buffers", "end_offset", "extra", "max_timestamp", "size")
 
-    def __init__(self, producers: ProducerStateManager, end_offset: int) -> None:
+    def __init__(self, producers: ProducerStateManager, end_offset: int, extra: int = 0) -> None:
+        """`extra`: by how much longer each batch will be in the file."""
         self._producers = producers
+        self.extra = extra
         self.batches: list[StagedBatch] = []
         self.buffers: list[bytes | memoryview] = []
         self.size = 0
@@ -78,7 +80,7 @@ class StagedAppends:
                         self._take_back(count, mark)
                         return _duplicate(original, log_start_offset)
                 length, timestamp = header.length, header.max_timestamp
-                size = length + LOG_OVERHEAD
+                size = length + LOG_OVERHEAD + self.extra
                 rest = data if size < _COPY_BYTES_MAX else memoryview(data)
                 buffers.append(_PREFIX.pack(offset, length, leader_epoch))
                 buffers.append(rest[_PREFIX_SIZE:])
@@ -119,8 +121,9 @@ class StagedAppends:
         if header.producer_id >= 0:
             self._producers.stage(header, data, header.base_offset, AppendOrigin.REPLICATION)
         self.buffers += (data[:_PREFIX_SIZE], data[_PREFIX_SIZE:])
-        self.batches.append((header.last_offset, header.size, header.max_timestamp))
-        self.size += header.size
+        size = header.size + self.extra
+        self.batches.append((header.last_offset, size, header.max_timestamp))
+        self.size += size
         self.end_offset = header.last_offset + 1
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
 

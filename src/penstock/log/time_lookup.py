@@ -27,7 +27,7 @@ from penstock.log.limits import LOOKUP_ON_LOOP_BYTES_MAX, LOOKUPS_AT_ONCE_MAX
 from penstock.log.record_times import record_times
 from penstock.log.segment import LogSegment
 from penstock.wire.compression import Compression
-from penstock.wire.records import HEADER_SIZE, BatchHeader, check_batch
+from penstock.wire.records import HEADER_SIZE, BatchHeader, check_batch, parse_header
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -123,9 +123,13 @@ class Walk:
                 return
 
     def _times(self, header: BatchHeader, pause: Callable[[], None]) -> Iterator[tuple[int, int]]:
-        data = self._file.pread(header.size, self._position)
+        data, seal = self._file.pread(header.size, self._position), self._file.seal
         try:
-            check_batch(data)
+            if seal is not None:
+                data = seal.open_batch(data)
+                header = parse_header(data)
+            else:
+                check_batch(data)
             yield from record_times(data, header, pause)
         except CorruptRecord as e:
             raise CorruptRecord(f"{self._file.path} at position {self._position}: {e}") from e

@@ -26,8 +26,8 @@ from penstock.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, read_checkpoint,
 from penstock.log.cleaner import LogToClean, clean_job, cleanable, filthiest
 from penstock.log.cleaner_client import CleanAborted, Cleaner
 from penstock.log.cleaner_files import remove_cleaned
-from penstock.log.cleaner_job import CleanedGroup, CleanResult
-from penstock.log.cleaner_view import log_state, producer_ends
+from penstock.log.cleaner_job import CleanedGroup, CleanJob, CleanResult
+from penstock.log.cleaner_view import log_state, producer_ends, segment_keys
 from penstock.log.flush import flush_begin, flush_done
 from penstock.log.log import Log
 from penstock.net.turn import Turn
@@ -131,19 +131,10 @@ class Compaction:
     async def _clean(self, cleaner: Cleaner, tp: TopicPartition, todo: LogToClean) -> None:
         compacted = self._broker.logs.get(tp)
         assert compacted is not None
-        config = self._broker.config
-        workers = max(config.log_cleaner_threads, 1)
-        job = clean_job(
-            todo,
-            directory=compacted.dir,
-            producers=producer_ends(compacted),
-            now_ms=self._broker.clock.now_ms(),
-            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size // workers,
-            io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second / workers,
-        )
         compacted.cleaning = True
         cuts = compacted.cuts
         try:
+            job = await self._job(compacted, todo)
             result = await cleaner.clean(job)
             if not await self._take_in(compacted, job.directory, cuts, result):
                 # The topic was deleted meanwhile, or the log no longer holds what was compacted.
@@ -164,6 +155,24 @@ class Compaction:
                 "messages": f"{result.messages_before}->{result.messages_after}",
                 "bytes": f"{result.bytes_before}->{result.bytes_after}",
             },
+        )
+
+    async def _job(self, compacted: Log, todo: LogToClean) -> CleanJob:
+        config = self._broker.config
+        workers = max(config.log_cleaner_threads, 1)
+        end, key_id = todo.first_uncleanable_offset, compacted.config.penstock_encryption_key_id
+        directory, new = compacted.dir, []
+        if key_id:
+            count = sum(segment.base_offset < end for segment in todo.log.segments)
+            new = await asyncio.to_thread(compacted.env.keys.make, key_id, count)
+        return clean_job(
+            todo,
+            directory=directory,
+            producers=producer_ends(compacted),
+            now_ms=self._broker.clock.now_ms(),
+            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size // workers,
+            io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second / workers,
+            keys=segment_keys(compacted, end, new),
         )
 
     async def _take_in(

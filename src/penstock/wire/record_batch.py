@@ -113,16 +113,18 @@ class BatchHeader(NamedTuple):
 _new_header: Final = tuple.__new__
 
 
-def parse_header(buf: Buf, pos: int = 0) -> BatchHeader:
-    """The header at `pos`; its batch may reach beyond the end of `buf`."""
+def parse_header(buf: Buf, pos: int = 0, expected_magic: int = MAGIC) -> BatchHeader:
+    """The header at `pos`; its batch may reach beyond the end of `buf`. Another magic is expected
+    of what a log has encrypted.
+    """
     if len(buf) - pos < HEADER_SIZE:
         raise CorruptRecord(
             f"a batch header takes {HEADER_SIZE} bytes, at byte {pos} are only {len(buf) - pos}"
         )
     header = _new_header(BatchHeader, _unpack_header(buf, pos))
-    if header.magic != MAGIC:
+    if header.magic != expected_magic:
         raise CorruptRecord(
-            f"batch at byte {pos} has magic {header.magic}; only {MAGIC} is accepted"
+            f"batch at byte {pos} has magic {header.magic}; only {expected_magic} is accepted"
         )
     if header.length < _LENGTH_MIN:
         raise CorruptRecord(f"batch at byte {pos} claims the impossible length {header.length}")

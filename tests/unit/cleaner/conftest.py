@@ -33,6 +33,8 @@ from penstock.wire.records import (
 )
 from support.swaps import swap_in
 
+SEALED = {"penstock_encryption_key_id": "orders"} if os.environ.get("SEALED") else {}
+from support.keys import memory_keys
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 
@@ -42,8 +44,9 @@ class CompactedLog:
 
     def __init__(self, directory: Path, **config: Any) -> None:
         self.dir = directory
-        self.config = replace(LogConfig(), cleanup_policy=frozenset({"compact"}), **config)
+        self.config = replace(LogConfig(), cleanup_policy=frozenset({"compact"}), **SEALED, **config)
         self.env = LogEnvironment()
+        self.env.keys = memory_keys()
         self.checkpoint: int | None = None
         self.now_ms = NOW_MS
         self.load()

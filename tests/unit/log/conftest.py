@@ -32,6 +32,8 @@ from penstock.wire.records import (
 )
 
 
+SEALED = {"penstock_encryption_key_id": "orders"} if os.environ.get("SEALED") else {}
+from support.keys import memory_keys
 class FakeClock:
     def __init__(self) -> None:
         self.ms = 1_000_000
@@ -67,8 +69,9 @@ class LogBox:
         self.dir = directory / "topic-0"
         self.dir.mkdir(parents=True)
         self.clock = FakeClock()
-        self.config = replace(LogConfig(), **config)
+        self.config = replace(LogConfig(), **SEALED, **config)
         self.env = LogEnvironment(clock=self.clock, rng=FixedRng())
+        self.env.keys = memory_keys()
         self.log = self.load(clean=True)
 
     @staticmethod
