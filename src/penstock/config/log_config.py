@@ -30,6 +30,7 @@ from penstock.config.table import (
 if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
 
+KEY_ID = "penstock.encryption.key.id"
 KEY_ID_PATTERN = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
 """Letters that mean nothing in an URL or a path."""
 _HOUR_MS = 3_600_000

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from penstock.base.clock import Clock
 from penstock.base.errors import CorruptRecord, StorageError, invariant
 from penstock.config.log_config import LogConfig
 from penstock.controlling.metadata_snapshots import (
+    Encryption,
     Snapshot,
     newest_snapshot,
     remove_older,
@@ -36,6 +38,13 @@ from penstock.wire.record_batch import BatchHeader
 from penstock.wire.records import parse_header
 
 METADATA_LOG_CONFIG = LogConfig(cleanup_policy=frozenset(), retention_ms=-1)
+
+
+def metadata_log_config(key_id: str) -> LogConfig:
+    """The settings of the metadata log; `key_id` is the node's `penstock.encryption.key.id`."""
+    return replace(METADATA_LOG_CONFIG, penstock_encryption_key_id=key_id)
+
+
 _SCAN_BYTES = 4 * 1024 * 1024
 
 
@@ -46,7 +55,7 @@ class MetadataLog:
         self._clock = clock
         self._flush: FlushTask | None = None
         remove_parts(self.dir)
-        self.snapshot: Snapshot | None = newest_snapshot(self.dir)
+        self.snapshot: Snapshot | None = newest_snapshot(self.dir, log.env.keys)
         """The newest one on disk, with its contents until they have been loaded."""
         self._begin_with(self.snapshot)
 
@@ -60,6 +69,11 @@ class MetadataLog:
                 f"{self.dir} begins at offset {log.log_start_offset}, and the snapshot of what was "
                 "before is missing or damaged: let this node join again with an empty data folder"
             )
+
+    @property
+    def encryption(self) -> Encryption:
+        """How snapshots are written, as the log is."""
+        return Encryption(self.log.env.keys, self.log.config.penstock_encryption_key_id)
 
     @property
     def end_offset(self) -> int:

@@ -4,6 +4,9 @@ A file is a run of record batches: a control batch with the snapshot's header, t
 version and its voters; batches of metadata records; a control batch with the footer. It stands
 for everything below `end offset` of the metadata log, whose last record had `epoch`.
 
+Where the metadata is encrypted, so is the file (`log.sealed_file`), by each node for itself. What
+goes to other nodes is plain, and so are all positions in it.
+
 A snapshot is written in steps of `RECORDS_PER_STEP`, so that the loop serves others in between,
 into a `.part` file that gets its name only when it is on disk. One whose footer or checksums are
 not as they must be does not count: the next older one is taken. `SNAPSHOTS_KEPT` are kept, the
@@ -23,7 +26,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.base.errors import CorruptRecord, StorageError
+from penstock.base.ids import METADATA_TOPIC_ID
+from penstock.keys.data_keys import DataKeys
 from penstock.log.files import fsync_dir, unlink_if_exists, write_all
+from penstock.log.key_file import KeyFile
+from penstock.log.sealed_file import SealedReader, SealedWriter, read_head
 from penstock.metadata.records import MetadataRecord, encode_record
 from penstock.raft import control_records
 from penstock.raft.types import OffsetAndEpoch
@@ -77,21 +84,28 @@ def remove_older(directory: str, keep: int = SNAPSHOTS_KEPT) -> None:
         unlink_if_exists(os.path.join(directory, file_name(id_)))
 
 
-def newest_snapshot(directory: str) -> Snapshot | None:
-    """The newest snapshot that is whole; damaged ones are logged."""
+def newest_snapshot(directory: str, keys: DataKeys) -> Snapshot | None:
+    """The newest snapshot that is whole; damaged ones are logged. `KeyUnavailable` where one
+    cannot be decrypted: it may be whole.
+    """
     for id_ in reversed(stored_snapshots(directory)):
         try:
-            return read_snapshot(directory, id_)
+            return read_snapshot(directory, id_, keys)
         except CorruptRecord as e:
             logger.error("a snapshot of the metadata is damaged and is left out: %s", e)
     return None
 
 
-def read_snapshot(directory: str, id_: OffsetAndEpoch, *, part: bool = False) -> Snapshot:
+def read_snapshot(
+    directory: str, id_: OffsetAndEpoch, keys: DataKeys, *, part: bool = False
+) -> Snapshot:
     """Read and check one; `CorruptRecord` says what is wrong with it."""
     path = os.path.join(directory, file_name(id_) + (_PART_SUFFIX if part else ""))
-    with open(path, "rb") as file:
-        view = memoryview(file.read())
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        view = memoryview(_content(fd, path, id_, keys, 0, os.fstat(fd).st_size)[1])
+    finally:
+        os.close(fd)
     try:
         batches = [(header, view[at : at + header.size]) for at, header in check_batches(view)]
         return _parsed(id_, batches)
@@ -129,22 +143,62 @@ def _only(batch: tuple[BatchHeader, memoryview], kind: ControlType, index: int) 
     return record
 
 
+def _content(
+    fd: int, path: str, id_: OffsetAndEpoch, keys: DataKeys, position: int, size: int
+) -> tuple[int, bytes]:
+    """The size of the plain file, and a part of it."""
+    head = read_head(fd, path)
+    if head is None:
+        return os.fstat(fd).st_size, os.pread(fd, size, position)
+    reader = SealedReader(fd, path, file_name(id_), head, keys)
+    return reader.size, reader.read(position, size)
+
+
+class Encryption(NamedTuple):
+    """How snapshots are written: by which keys, by the one of which id (empty: plain)."""
+
+    keys: DataKeys
+    key_id: str
+
+    def writer(self, id_: OffsetAndEpoch) -> SealedWriter | None:
+        if not self.key_id:
+            return None
+        key = self.keys.take(self.key_id)
+        key_file = KeyFile(METADATA_TOPIC_ID, 0, id_.offset, key.wrapped)
+        return SealedWriter(key, key_file, file_name(id_))
+
+
 class _PartFile:
     """A snapshot that is being made: it gets its name when it is whole and on disk."""
 
-    def __init__(self, directory: str, id_: OffsetAndEpoch) -> None:
+    def __init__(self, directory: str, id_: OffsetAndEpoch, encryption: Encryption) -> None:
         self.id = id_
         self.size = 0
+        """Of the plain file."""
+        self._stored = 0
+        self._sealed = encryption.writer(id_)
         self._directory = directory
         self._path = os.path.join(directory, file_name(id_) + _PART_SUFFIX)
         self._fd = _opening(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        if self._sealed is not None:
+            self._write(self._sealed.head)
 
     def _append(self, data: bytes | memoryview) -> None:
+        self._write(data if self._sealed is None else self._sealed.add(data))
+        self.size += len(data)
+
+    def _write(self, data: bytes | memoryview) -> None:
         try:
-            write_all(self._fd, data, self.size)
+            write_all(self._fd, data, self._stored)
         except OSError as e:
             raise StorageError(f"cannot write {self._path}: {e}") from e
-        self.size += len(data)
+        self._stored += len(data)
+
+    def _complete(self) -> None:
+        """Everything was appended."""
+        if self._sealed is not None:
+            self._write(self._sealed.end())
+            self._sealed = None
 
     def finish(self) -> None:
         """Make it durable and give it its name; waits for the disk."""
@@ -174,9 +228,10 @@ class SnapshotWriter(_PartFile):
         last_timestamp_ms: int,
         records: Iterator[MetadataRecord],
         metadata_version: int,
+        encryption: Encryption,
     ) -> None:
         """`first`: the quorum's own records; `metadata_version`: how `records` are written."""
-        super().__init__(directory, id_)
+        super().__init__(directory, id_, encryption)
         self._records = records
         self._level = metadata_version
         self._timestamp_ms = last_timestamp_ms
@@ -194,6 +249,7 @@ class SnapshotWriter(_PartFile):
         if len(some) == RECORDS_PER_STEP:
             return False
         self._batch([control_records.snapshot_footer(self._timestamp_ms)], control=True)
+        self._complete()
         return True
 
     def _batch(self, records: list[Record], *, control: bool) -> None:
@@ -218,15 +274,18 @@ class SnapshotDownload(_PartFile):
             )
         self._append(piece)
 
-    def check(self) -> Snapshot:
+    def check(self, keys: DataKeys) -> Snapshot:
         """The contents, all pieces together; `CorruptRecord` if they are no snapshot."""
-        return read_snapshot(self._directory, self.id, part=True)
+        self._complete()
+        return read_snapshot(self._directory, self.id, keys, part=True)
 
 
 def read_piece(
-    directory: str, id_: OffsetAndEpoch, position: int, max_bytes: int
+    directory: str, id_: OffsetAndEpoch, position: int, max_bytes: int, keys: DataKeys
 ) -> tuple[int, bytes] | None:
-    """The file's size and the bytes from `position` on; None when there is no such snapshot."""
+    """The file's size and the bytes from `position` on, as they are when they are not encrypted;
+    None when there is no such snapshot.
+    """
     path = os.path.join(directory, file_name(id_))
     try:
         fd = _opening(path, os.O_RDONLY)
@@ -235,8 +294,8 @@ def read_piece(
             raise
         return None
     try:
-        size = os.fstat(fd).st_size
-        return size, os.pread(fd, max(0, min(max_bytes, PIECE_BYTES_MAX)), position)
+        most = max(0, min(max_bytes, PIECE_BYTES_MAX))
+        return _content(fd, path, id_, keys, position, most)
     except OSError as e:
         raise StorageError(f"cannot read {path}: {e}") from e
     finally:

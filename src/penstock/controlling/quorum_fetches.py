@@ -164,8 +164,9 @@ class QuorumFetches:
     def _piece(self, verdict: ServeSnapshot) -> FetchSnapshotResponse:
         part = verdict.response.topics[0].partitions[0]
         try:
+            log = self._driver.log
             found = read_piece(
-                self._driver.log.dir, verdict.id, verdict.position, verdict.max_bytes
+                log.dir, verdict.id, verdict.position, verdict.max_bytes, log.encryption.keys
             )
         except StorageError:
             part.error_code = ErrorCode.KAFKA_STORAGE_ERROR

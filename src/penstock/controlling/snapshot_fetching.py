@@ -36,7 +36,8 @@ class SnapshotFetching:
     def write(self, effect: WriteSnapshot) -> None:
         if effect.position == 0:
             self.drop()
-            self._download = SnapshotDownload(self._driver.log.dir, effect.id)
+            log = self._driver.log
+            self._download = SnapshotDownload(log.dir, effect.id, log.encryption)
         download = self._download
         invariant(download is not None, "a snapshot's first piece is missing")
         assert download is not None
@@ -47,7 +48,7 @@ class SnapshotFetching:
         driver, download = self._driver, self._download
         assert download is not None
         try:
-            snapshot = download.check()
+            snapshot = download.check(driver.log.encryption.keys)
             image = await driver.metadata.decoded(snapshot)
         except (PenstockError, OSError) as e:
             logger.error("a fetched snapshot of the metadata cannot be used: %s", e)

@@ -82,6 +82,7 @@ class SnapshotWriting:
             last_timestamp_ms=timestamp_ms,
             records=snapshot_records(metadata.image.frozen()),
             metadata_version=metadata.image.metadata_version,
+            encryption=driver.log.encryption,
         )
         metadata.bytes_since_snapshot = 0
         driver.log.begin_segment()

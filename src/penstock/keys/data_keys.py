@@ -8,8 +8,8 @@ provider.
 
 The stock grows with what is taken from it. Limits: `STOCK_MAX` keys per id, `SECRETS_MAX` unwrapped
 ones (those used longest ago go first: segments that are open hold theirs), one thread, a pause of
-`RETRY_S` after a failure. Methods of the event loop's thread, but for `make`, `unwrap_all` and
-`latest_version`, which wait and are for threads.
+`RETRY_S` after a failure. Methods of the event loop's thread, but for `make`, `fill`, `wrap`,
+`unwrap_all`, `prefetch` and `latest_version`, which wait and are for threads.
 """
 
 from __future__ import annotations
@@ -125,6 +125,19 @@ class DataKeys:
             for key, secret in zip(wrapped, secrets, strict=True):
                 self._remember(key, secret)
         return [DataKey(secret, key) for secret, key in zip(secrets, wrapped, strict=True)]
+
+    def wrap(self, key_id: str, secret: bytes) -> WrappedKey:
+        """A data key that exists, wrapped by the latest version; by the provider itself."""
+        [key] = self._provider().wrap(key_id, [secret])
+        with self._lock:
+            self._remember(key, secret)
+        return key
+
+    def fill(self, key_id: str) -> None:
+        """Have some ready; waits for the provider."""
+        keys = self.make(key_id, STOCK_MIN)
+        with self._lock:
+            self._stocks.setdefault(key_id, _Stock()).keys += keys
 
     def _fill(self, key_id: str, stock: _Stock) -> None:
         """Have the thread fill a stock that is less than half full. Under the lock."""

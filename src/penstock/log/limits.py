@@ -39,6 +39,11 @@ Beyond that, data is read into memory.
 READ_AHEAD_BYTES = 8 * 1024 * 1024
 """How far ahead of a reader the page cache is asked to read what it did not have."""
 
+SEALED_ON_LOOP_BYTES_MAX = 1024 * 1024 + 64 * 1024
+"""A read that finds more encrypted data is decrypted in a worker thread: a megabyte takes about a
+fifth of a millisecond.
+"""
+
 RECENT_CHECKS_MAX = 1_024
 """Ranges of segments that are remembered as recently checked."""
 

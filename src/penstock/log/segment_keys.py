@@ -22,17 +22,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
 from struct import Struct
 
-from penstock.base.errors import CorruptRecord, StorageError
+from penstock.base.errors import CorruptRecord
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
 from penstock.keys.data_keys import DataKeys
-from penstock.keys.provider import KeyUnavailable, WrappedKey
+from penstock.keys.provider import KeyUnavailable
 from penstock.log.key_file import NO_TOPIC_ID, KeyFile, read_key_file
 from penstock.log.sealing import SEALED_MAGIC
 from penstock.log.segment import LogSegment
-from penstock.log.segment_files import KEY_SUFFIX, UNREADABLE_SUFFIX
+from penstock.log.segment_files import UNREADABLE_SUFFIX
 from penstock.wire.records import MAGIC
 
 logger = logging.getLogger("penstock.log")
@@ -140,22 +139,3 @@ def _set_aside(segment: LogSegment, why: str) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
     segment.size = 0
     segment.reset_indexes()
-
-
-def stored_keys(directories: Iterable[str]) -> Iterator[tuple[str, WrappedKey]]:
-    """The key files of partitions: path and wrapped key. What cannot be read is left out: it is
-    an error when its log is opened.
-    """
-    for directory in directories:
-        try:
-            names = sorted(os.listdir(directory))
-        except FileNotFoundError:
-            continue
-        for name in names:
-            if KEY_SUFFIX in name:
-                try:
-                    found = read_key_file(os.path.join(directory, name))
-                except StorageError:
-                    continue
-                if found is not None:
-                    yield os.path.join(directory, name), found.wrapped

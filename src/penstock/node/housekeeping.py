@@ -1,5 +1,6 @@
 """Housekeeping, which no request asks for: retention, expiry of producers, flushes by time,
-checkpoints, removal of files, recovery of unused logs, and the task of compaction.
+checkpoints, removal of files, rotation of keys, recovery of unused logs, and the task of
+compaction.
 
 Each duty is a coroutine that sleeps for its interval and does one pass; a pass that fails is logged
 and tried again at the next. What waits for the disk runs in a worker thread; what changes a log
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from penstock.base.errors import StorageError
 from penstock.log.files import remove_paths
 from penstock.node.compaction import Compaction
+from penstock.node.encryption import Rewrapping
 from penstock.serving.broker import Broker
 
 log = logging.getLogger("penstock.node")
@@ -47,6 +49,9 @@ class Housekeeping:
         self._every(lambda: REMOVAL_CHECK_S, self._remove)
         self._broker.logs.checkpoints.on_lowered = self._lowered.set
         self._repeat(self._lowered.wait, self._checkpoint_lowered)
+        rewrap_s = config.penstock_encryption_rewrap_interval_ms / 1000
+        if rewrap_s and self._broker.logs.env.keys.provider is not None:
+            self._every(lambda: rewrap_s, Rewrapping(self._broker.logs).run_once)
         self._tasks.append(asyncio.create_task(self._recover()))
         self._tasks.append(asyncio.create_task(self._compaction.run()))
 

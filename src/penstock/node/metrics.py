@@ -13,6 +13,7 @@ from penstock.log.log import Log
 from penstock.net.server import Server
 from penstock.node.authentication import Authentication
 from penstock.node.certificates import Certificates
+from penstock.node.encryption import encryption_metrics
 from penstock.observe.loop_lag import loop_lag_histogram
 from penstock.observe.metrics import Reading, Registry
 from penstock.observe.requests import RequestMetrics
@@ -86,6 +87,7 @@ class NodeMetrics:
             per_partition=broker.config.penstock_metrics_per_partition,
         )
         registry.add_source(lambda: _storage(broker))
+        registry.add_source(lambda: encryption_metrics(broker.logs))
         registry.add_source(lambda: _audit(broker.audit))
         registry.add_source(lambda: _connections(broker, servers))
 

@@ -29,8 +29,9 @@ from penstock.config.listeners import SECURITY_PROTOCOLS, address_text
 from penstock.config.log_config import LogConfig
 from penstock.config.table import ConfigError
 from penstock.controlling.lifecycle import BrokerLifecycle, BrokerState
-from penstock.controlling.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from penstock.controlling.metadata_log import MetadataLog, metadata_log_config
 from penstock.controlling.quorum_driver import QuorumDriver
+from penstock.keys.providers import data_keys
 from penstock.log.checkpoints import read_meta_properties
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import FileCache
@@ -41,6 +42,7 @@ from penstock.node.authentication import Authentication
 from penstock.node.certificates import Certificates
 from penstock.node.compaction import Compaction
 from penstock.node.descriptors import shared_out
+from penstock.node.encryption import prepare_keys
 from penstock.node.formation import Formation, Formed
 from penstock.node.housekeeping import Housekeeping
 from penstock.node.listening import Listening, listening
@@ -115,6 +117,7 @@ class Node:
         env = LogEnvironment(files, clock=clock, rng=rng)
         env.producer_id_expiration_ms = config.producer_id_expiration_ms
         env.on_fsync_failed = self._claim.withdraw
+        env.keys = data_keys(config)
         logs = self._logs = LogManager(config.data_dir, self._topic_config, env)
         stored = read_meta_properties(config.data_dir)
         if stored is not None:
@@ -130,6 +133,7 @@ class Node:
         peers = self._peers = Peers(
             f"node-{config.node_id}", tls=certificates.for_peers, sasl=own_login(config)
         )
+        await prepare_keys(env.keys, logs, config)
         metadata_log = MetadataLog(logs.get_or_create(METADATA_PARTITION, METADATA_TOPIC_ID), clock)
         quorum = self._quorum = QuorumDriver(metadata_log, peers, self._settings, clock, rng)
         broker = self._broker = Broker(
@@ -288,7 +292,7 @@ class Node:
 
     def _topic_config(self, topic: str) -> LogConfig:
         if topic == METADATA_TOPIC:
-            return METADATA_LOG_CONFIG
+            return metadata_log_config(self._settings.config.penstock_encryption_key_id)
         assert self._broker is not None
         return self._broker.topic_config(topic)
 
@@ -397,6 +401,7 @@ class Node:
             self._peers.close()
         if self._logs is not None:
             self._logs.close()
+            self._logs.env.keys.stop()
         if self._http is not None:
             await self._http.stop()
         log.info("stopped")

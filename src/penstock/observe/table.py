@@ -36,6 +36,22 @@ def _histogram(name: str, documentation: str, *labels: str) -> Metric:
     return _row("histogram", name, documentation, labels)
 
 
+# -- encryption at rest -------------------------------------------------------------------------
+
+ENCRYPTED_SEGMENTS: Final = _gauge(
+    "penstock_encrypted_segments",
+    "Encrypted segments of open logs, by the key and its version that wrap their data keys.",
+    "key_id",
+    "version",
+)
+ENCRYPTION_KEY_FAILURES: Final = _counter(
+    "penstock_encryption_key_failures_total",
+    "Data keys that could not be had from the provider of keys.",
+)
+ENCRYPTION_KEYS_SPARE: Final = _gauge(
+    "penstock_encryption_keys_spare", "Data keys that were made ahead for new segments."
+)
+
 # -- requests ----------------------------------------------------------------------------------
 
 REQUESTS: Final = _counter("penstock_requests_total", "Requests answered, by API.", "api")

@@ -6,7 +6,7 @@ Only `node/` uses it; doors get its `services`. Owned by the event loop's thread
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock.auth.authorizer import Authorizer
 from penstock.auth.types import Operation
@@ -17,8 +17,9 @@ from penstock.config.broker_audit import CONSUME, MANAGEMENT, PUBLISH
 from penstock.config.broker_cluster import RACK_AWARE_SELECTOR
 from penstock.config.broker_config import BrokerConfig
 from penstock.config.layers import BrokerSettings
-from penstock.config.log_config import LogConfig, log_config
+from penstock.config.log_config import KEY_ID, LogConfig, log_config
 from penstock.controlling.controller_access import ControllerAccess
+from penstock.controlling.metadata_log import metadata_log_config
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.controlling.suspicions import Suspicions
 from penstock.coordinating.coordinators import CoordinatorEnvironment
@@ -310,6 +311,7 @@ class Broker:
         self.topics.pieces.apply(delta)
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()
+        self._want_keys(delta.changed_configs)
         for coordinator in (self.groups, self.transactions):
             coordinator.apply(delta)
         self.replicas.apply(delta)
@@ -331,6 +333,20 @@ class Broker:
         self.groups.settings_changed(self.config)
         self.on_settings_changed(self.config)
         self.replicas.reconfigure_all()
+        key_id = self.config.penstock_encryption_key_id
+        self.quorum.log.log.config = metadata_log_config(key_id)
+        self._want_keys(self.metadata.configs)
+
+    def _want_keys(self, changed: Iterable[tuple[int, str]]) -> None:
+        """Have data keys ready for topics with these settings, before they are written to."""
+        keys = self.logs.env.keys
+        if keys.provider is None or keys.provider.is_local:
+            return
+        named = (self.metadata.topic_config(n) for kind, n in changed if kind == ResourceType.TOPIC)
+        wanted = {settings.get(KEY_ID, "") for settings in named}
+        for key_id in wanted | {self.config.penstock_encryption_key_id}:
+            if key_id:
+                keys.want(key_id)
 
     def tell_without_effect(self) -> None:
         """Log each setting of Kafka's that is set and has no effect here, once."""

@@ -20,8 +20,9 @@ one that its session's partitions tell of changes, so none is missed. A partitio
 the same step in which it is planned, and what changes after that is for the next request.
 
 Large ranges are given as regions of files. What has to be read or checked before is read on the
-event loop if the page cache has it, and in a worker thread if that would wait for the disk, or if
-a follower that catches up fetches much at a time. Owned by the event loop's thread.
+event loop if the page cache has it, and in a worker thread if that would wait for the disk, if much
+of it is encrypted, or if a follower that catches up fetches much at a time. Owned by the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from penstock.base.errors import (
 from penstock.base.ids import TopicKey
 from penstock.base.results import PartitionData
 from penstock.base.steps import Steps
+from penstock.log.limits import SEALED_ON_LOOP_BYTES_MAX
 from penstock.log.slice import LogSlice
 from penstock.net.turn import begin
 from penstock.partitions.partition import Partition
@@ -381,8 +383,15 @@ class ReadService:
             self._read_in_worker(read, parts)
 
     def _take_all(self, parts: list[PartitionRead], records: list[Found]) -> bool:
-        """Add what is to be sent of `parts` to `records`; whether the page cache has all of it."""
+        """Add what is to be sent of `parts` to `records`; whether the page cache has all of it, and
+        not too much of it is encrypted.
+        """
+        sealed = 0
         for part in parts:
+            if part.slice is not None and part.slice.file.seal is not None:
+                sealed += part.slice.size
+                if sealed > SEALED_ON_LOOP_BYTES_MAX:
+                    return False
             try:
                 records.append(_take(part))
             except BlockingIOError:

@@ -14,7 +14,7 @@ from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
 from penstock.log.cleaner import clean_job, cleanable
 from penstock.log.cleaner_job import CleanJob, CleanResult, ProducerEnd
-from penstock.log.cleaner_view import log_state, producer_ends
+from penstock.log.cleaner_view import log_state, producer_ends, segment_keys
 from penstock.log.cleaner_worker import clean
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
@@ -100,8 +100,13 @@ class CompactedLog:
 
     def job(self, producers: Iterable[ProducerEnd] | None = None, **changes: Any) -> CleanJob:
         todo = cleanable(log_state(self.log, self.checkpoint), self.now_ms)
+        end, key_id = todo.first_uncleanable_offset, self.config.penstock_encryption_key_id
+        count = sum(s.base_offset < end for s in todo.log.segments)
         job = clean_job(
             todo,
+            keys=segment_keys(
+                self.log, end, self.env.keys.make(key_id, count) if key_id else []
+            ),
             directory=str(self.dir),
             producers=producer_ends(self.log) if producers is None else producers,
             now_ms=self.now_ms,
@@ -128,6 +133,8 @@ class CompactedLog:
         found = []
         for segment in self.log.segments:
             data = Path(segment.file.path).read_bytes()
+            if segment.file.seal is not None:
+                data, _ = segment.file.seal.open_whole(data)
             for pos, header in check_batches(data):
                 found.append((header, read_records(data[pos : pos + header.size])))
         return found
