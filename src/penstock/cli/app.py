@@ -89,6 +89,10 @@ class RootGroup(LazyGroup):
             "penstock.cli.token:TokenGroup",
             "See, make, renew and end delegation tokens.",
         ),
+        "encryption": Verb(
+            "penstock.cli.encryption:EncryptionGroup",
+            "See and rotate the keys of a node's encrypted data.",
+        ),
         "profile": Verb(
             "penstock.cli.profile:ProfileGroup",
             "Give the settings by which a cluster is reached a name.",

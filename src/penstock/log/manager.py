@@ -81,7 +81,7 @@ class LogManager:
         self.lookups = TimeLookups()
         self.on_broken: Callable[[TopicPartition, str], None] = self.abandon
         """Called when a log has broken an invariant."""
-        self._lock_fd = _lock(self.data_dir)
+        self._lock_fd = lock_data_dir(self.data_dir)
         try:
             self._start()
         except BaseException:
@@ -425,7 +425,7 @@ def parse_log_dir(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(partition))
 
 
-def _lock(data_dir: str) -> int:
+def lock_data_dir(data_dir: str) -> int:
     """Make the directory if it is missing and claim it for this process."""
     try:
         os.makedirs(data_dir, exist_ok=True)

@@ -14,16 +14,19 @@ The folder is locked meanwhile, so that a running node cannot be recovered. One 
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from penstock.base.clock import SystemClock
 from penstock.base.errors import StorageError
 from penstock.base.ids import METADATA_TOPIC, TopicPartition, parse_uuid
-from penstock.config.log_config import LogConfig
-from penstock.controlling.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from penstock.controlling.metadata_log import MetadataLog, metadata_log_config
+from penstock.keys.data_keys import DataKeys
 from penstock.log.checkpoints import read_meta_properties
+from penstock.log.environment import LogEnvironment
 from penstock.log.flush import flush
 from penstock.log.manager import LogManager
+from penstock.log.rewrapping import key_files
 from penstock.raft.control_records import voters_record
 from penstock.raft.effects import Append
 from penstock.raft.state import QuorumState
@@ -56,14 +59,19 @@ class Survivor(NamedTuple):
 class StoppedNode:
     """The folder of a node that does not run, held until `close`."""
 
-    def __init__(self, data_dir: str) -> None:
+    def __init__(self, data_dir: str, keys: DataKeys | None = None, key_id: str = "") -> None:
+        """`keys` and the `penstock.encryption.key.id` of the node, if its metadata is encrypted."""
         meta = read_meta_properties(data_dir)
         if meta is None:
             raise StorageError(
                 f"{data_dir} is not the data folder of a node: it has no meta.properties"
             )
         self._clock = SystemClock()
-        self._logs = LogManager(data_dir, _config)
+        env = LogEnvironment(keys=keys or DataKeys())
+        env.keys.prefetch(
+            found.key_file.wrapped for found in key_files([os.path.join(data_dir, str(_METADATA))])
+        )
+        self._logs = LogManager(data_dir, lambda _: metadata_log_config(key_id), env)
         try:
             self._log = self._metadata_log(data_dir)
             self.survivor = self._inspect(meta)
@@ -113,8 +121,3 @@ class StoppedNode:
 
     def close(self) -> None:
         self._logs.close()
-
-
-def _config(_topic: str) -> LogConfig:
-    """Only the metadata log is opened."""
-    return METADATA_LOG_CONFIG

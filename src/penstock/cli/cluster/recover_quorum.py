@@ -11,9 +11,11 @@ import typer
 
 from penstock.base.errors import PenstockError
 from penstock.cli.cluster.options import Yes, confirm, require_yes
+from penstock.cli.encryption.folder import node_config
 from penstock.cli.errors import CliError
 from penstock.cli.options import Format, OutputFormat
 from penstock.cli.output import print_json, remark
+from penstock.keys.providers import data_keys
 from penstock.node.quorum_recovery import StoppedNode
 
 _EXPLANATION = """\
@@ -34,13 +36,23 @@ def recover_quorum(
         str,
         typer.Option("--data-dir", metavar="DIR", help="The data folder of the stopped node."),
     ],
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The node's settings: needed if its metadata is encrypted.",
+        ),
+    ] = None,
     yes: Yes = False,
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Make the stopped node in DIR the only voter, when the other voters are lost for good."""
     require_yes(yes, "recovering a quorum")
     try:
-        node = StoppedNode(data_dir)
+        settings = node_config(config, None)
+        key_id = settings.penstock_encryption_key_id
+        node = StoppedNode(data_dir, data_keys(settings), key_id)
     except PenstockError as e:
         raise CliError(f"cannot recover the quorum: {e}") from None
     try:
