@@ -31,10 +31,9 @@ from penstock.wire.records import (
     check_batches,
     read_records,
 )
+from support.keys import memory_keys
 from support.swaps import swap_in
 
-SEALED = {"penstock_encryption_key_id": "orders"} if os.environ.get("SEALED") else {}
-from support.keys import memory_keys
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 
@@ -44,7 +43,7 @@ class CompactedLog:
 
     def __init__(self, directory: Path, **config: Any) -> None:
         self.dir = directory
-        self.config = replace(LogConfig(), cleanup_policy=frozenset({"compact"}), **SEALED, **config)
+        self.config = replace(LogConfig(), cleanup_policy=frozenset({"compact"}), **config)
         self.env = LogEnvironment()
         self.env.keys = memory_keys()
         self.checkpoint: int | None = None

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.base.ids import TopicPartition
 from penstock.config.log_config import LogConfig
+from penstock.keys.data_keys import DataKeys
 from penstock.log.closing import close_logs
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import remove_paths
@@ -30,10 +31,9 @@ from penstock.wire.records import (
     parse_header,
     read_records,
 )
+from support.keys import KEY_ID, MemoryKeys
 
 
-SEALED = {"penstock_encryption_key_id": "orders"} if os.environ.get("SEALED") else {}
-from support.keys import memory_keys
 class FakeClock:
     def __init__(self) -> None:
         self.ms = 1_000_000
@@ -69,15 +69,25 @@ class LogBox:
         self.dir = directory / "topic-0"
         self.dir.mkdir(parents=True)
         self.clock = FakeClock()
-        self.config = replace(LogConfig(), **SEALED, **config)
+        self.config = replace(LogConfig(), **config)
         self.env = LogEnvironment(clock=self.clock, rng=FixedRng())
-        self.env.keys = memory_keys()
+        self.keys = MemoryKeys()
+        self.env.keys = DataKeys(self.keys)
         self.log = self.load(clean=True)
 
     @staticmethod
     def home() -> tempfile.TemporaryDirectory[str]:
         """A directory in memory where there is one: what fsync costs is not what is tested."""
         return tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+
+    def encrypt(self, key_id: str = KEY_ID) -> None:
+        """Have what is written from now on encrypted by that key, or by none."""
+        self.config = replace(self.config, penstock_encryption_key_id=key_id)
+        self.log.config = self.config
+
+    def forget_keys(self) -> None:
+        """As a start does: the provider has to be asked again."""
+        self.env.keys = DataKeys(self.keys)
 
     def load(self, **how: Any) -> Log:
         return load_log(TopicPartition("topic", 0), str(self.dir), self.config, self.env, **how)

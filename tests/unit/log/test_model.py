@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.log.flush import flush
 from penstock.log.log import Batch
 from penstock.log.retention import delete_old_segments
+from penstock.log.rewrapping import outdated, prepare, put
 from penstock.wire.records import Record, build_batch, parse_header
 from support.lookups import looked_up
 
@@ -21,9 +22,11 @@ def log_machine(make: Any) -> type[RuleBasedStateMachine]:
         """`flushed` is the part of the model that a crash with a torn tail may not touch."""
 
         @initialize(
-            segment_bytes=st.integers(300, 1_500), interval=st.sampled_from([0, 50, 300, 4_096])
+            segment_bytes=st.integers(300, 1_500),
+            interval=st.sampled_from([0, 50, 300, 4_096]),
+            key_id=st.sampled_from(["", "orders"]),
         )
-        def begin(self, segment_bytes: int, interval: int) -> None:
+        def begin(self, segment_bytes: int, interval: int, key_id: str) -> None:
             self.home = make.home()
             self.box = make(
                 Path(self.home.name),
@@ -32,6 +35,7 @@ def log_machine(make: Any) -> type[RuleBasedStateMachine]:
                 file_delete_delay_ms=0,
                 retention_ms=-1,
             )
+            self.box.encrypt(key_id)
             self.batches: list[tuple[int, list[bytes], int]] = []
             self.start = self.end = self.flushed = 0
             self.time = 0
@@ -79,6 +83,21 @@ def log_machine(make: Any) -> type[RuleBasedStateMachine]:
         @rule()
         def roll(self) -> None:
             self.box.log.roll()
+
+        @rule(key_id=st.sampled_from(["", "orders"]))
+        def encrypt(self, key_id: str) -> None:
+            self.box.encrypt(key_id)
+
+        @rule()
+        def rotate(self) -> None:
+            self.box.keys.new_version("orders")
+            found = outdated([str(self.box.dir)], self.box.env.keys)
+            for each in prepare(found, self.box.env.keys):
+                assert put(each)
+            for versions in self.box.keys.keys.values():
+                for version in sorted(versions)[:-1]:
+                    del versions[version]
+            self.box.forget_keys()
 
         @rule()
         def flush(self) -> None:
