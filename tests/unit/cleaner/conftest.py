@@ -55,6 +55,11 @@ class CompactedLog:
             TopicPartition("t", 0), str(self.dir), self.config, self.env, clean=True
         )
 
+    def encrypt(self, key_id: str) -> None:
+        """Have what is written from now on encrypted by that key, or by none."""
+        self.config = replace(self.config, penstock_encryption_key_id=key_id)
+        self.log.config = self.config
+
     def reload(self) -> None:
         assert close_logs([self.log])
         self.load()

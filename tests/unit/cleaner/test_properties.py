@@ -31,12 +31,18 @@ ROUND = st.tuples(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(ROUND, min_size=1, max_size=4))
-def test_cleaning_never_changes_the_final_map(compacted_log: Any, rounds: list[Any]) -> None:
+@given(st.lists(ROUND, min_size=1, max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
+def test_cleaning_never_changes_the_final_map(
+    compacted_log: Any, rounds: list[Any], encrypted: list[bool]
+) -> None:
+    """Whether it is encrypted, or not any more, or only now."""
     with tempfile.TemporaryDirectory() as directory:
         log = compacted_log(Path(directory), index_interval_bytes=64)
         written: dict[int, Record] = {}
-        for batches, roll_every, map_entries, passed_ms in rounds:
+        for (batches, roll_every, map_entries, passed_ms), key in zip(
+            rounds, encrypted, strict=False
+        ):
+            log.encrypt("orders" if key else "")
             log.now_ms += passed_ms
             for i, (records, kind) in enumerate(batches):
                 first = log.append(records, compression=kind)

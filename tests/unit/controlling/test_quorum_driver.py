@@ -489,7 +489,7 @@ def test_changes_go_on_while_a_large_snapshot_is_written(tmp_path: Path) -> None
             made += 1
         assert made > 3
         assert len(checkpoints(tmp_path)) == 1
-        found = snapshots.newest_snapshot(metadata.log.dir)
+        found = snapshots.newest_snapshot(metadata.log.dir, metadata.log.env.keys)
         assert found is not None
         image = await metadata.driver.metadata.decoded(found)
         assert image == before
