@@ -113,7 +113,7 @@ def test_compaction_retention_times_and_transactions(fresh_node: Any, tmp_path: 
     for n in range(6):
         publish(node, topic, b"%d" % n + filler)
     publish(node, topic, b"last", key=b"other")
-    eventually(lambda: node.metric("penstock_log_cleaner_runs_total") >= 1, 60)
+    eventually(lambda: node.metric("penstock_cleaner_runs_total") >= 1, 60)
     found = read(node, topic, 2, check_crcs=True)
     assert {m.key(): m.value() for m in found} == {b"k": b"5" + filler, b"other": b"last"}
     client = producer(node, transactional_id="tx")

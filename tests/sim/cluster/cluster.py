@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.base.errors import InvariantBroken, PenstockError
 from penstock.config.broker_config import broker_config
+from penstock.keys.local import VARIABLE, key_entry
 from penstock.node.node import Node
 
 from .cleaner import install_cleaner
@@ -26,6 +27,7 @@ from .disk import Disk
 from .loop import PROCESS, Process, SimLoop
 from .network import Network
 from .patches import install
+from .thresholds import KEY_ID
 from .trace import Trace
 
 PORT = 9092
@@ -47,6 +49,7 @@ class World:
         self.machines: dict[int, Machine] = {}
         self.broken: list[str] = []
         """What went wrong inside a node: broken invariants, callbacks that raised."""
+        os.environ[VARIABLE] = key_entry(KEY_ID, 1, bytes(32))
         install(self.disks, self.network, self.loop)
         install_cleaner(self.random("cleaner"), self.paths)
         self.paths.watch()
@@ -122,6 +125,7 @@ class Machine:
             "log.dirs": root,
             "penstock.http.listen": "",
             "penstock.busy.poll.us": "0",  # it goes by the real time
+            "penstock.encryption.provider": "environment",
             **settings,
         }
         self.process: Process | None = None

@@ -188,6 +188,10 @@ class Disk:
         elif new.endswith(LOG + ".deleted"):
             swapping = any(name.endswith(".swap") for name in os.listdir(os.path.dirname(new)))
             self.paths.reach("segment replaced" if swapping else "segment deleted by retention")
+        elif new.endswith(".key"):
+            self.paths.reach("segment encrypted")
+        elif new.endswith(".log.unreadable"):
+            self.paths.reach("key lost with the power")
         elif new.endswith(".checkpoint"):
             self.paths.reach("metadata snapshot written")
         elif new.endswith(DELETED):

@@ -66,6 +66,7 @@ WATCHED = (
 
 EVERYWHERE = {
     "region sent",
+    "segment encrypted",
     "segment recovered",
     "segment rolled",
 }

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from .patches import modules
 
 GIB = 1 << 30
+KEY_ID = "sim"
+"""What a part of the runs is encrypted by."""
 
 
 class Limit(NamedTuple):
@@ -67,6 +69,7 @@ SETTINGS: dict[str, Sequence[Any]] = {
     "replica.fetch.max.bytes": (1_000, 20_000, 1 << 20),
     "replica.fetch.response.max.bytes": (5_000, 10 << 20),
     "max.incremental.fetch.session.cache.slots": (0, 1, 1_000),
+    "penstock.encryption.key.id": ("", "", KEY_ID),
 }
 
 FREED = ("segment.bytes", "log.segment.bytes", "offsets.topic.segment.bytes",
