@@ -108,9 +108,7 @@ class CompactedLog:
         count = sum(s.base_offset < end for s in todo.log.segments)
         job = clean_job(
             todo,
-            keys=segment_keys(
-                self.log, end, self.env.keys.make(key_id, count) if key_id else []
-            ),
+            keys=segment_keys(self.log, end, self.env.keys.make(key_id, count) if key_id else []),
             directory=str(self.dir),
             producers=producer_ends(self.log) if producers is None else producers,
             now_ms=self.now_ms,
