@@ -1,4 +1,4 @@
-"""kill -9 under load on a node whose data is encrypted: as without it, nothing plain on disk."""
+"""kill -9 under load on a node whose data is encrypted: as without, and nothing plain on disk."""
 
 from __future__ import annotations
 

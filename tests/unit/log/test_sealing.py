@@ -1,4 +1,4 @@
-"""The codec of encrypted batches: what comes out is what went in, and changed bits are found."""
+"""The codec of encrypted batches: what comes out is what went in; a changed bit is found."""
 
 from __future__ import annotations
 
