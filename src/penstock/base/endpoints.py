@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 
@@ -14,12 +14,14 @@ class Named(Protocol):
 E = TypeVar("E", bound=Named)
 
 
-def choose(endpoints: Iterable[E], listeners: Sequence[str]) -> E | None:
+def choose(endpoints: Sequence[E], listeners: Sequence[str]) -> E | None:
     """The endpoint of the first of `listeners` that a node offers, None if it offers none of them;
     where there is no list, the first endpoint.
     """
-    by_name = {endpoint.name: endpoint for endpoint in endpoints}
-    for name in listeners or by_name:
-        if name in by_name:
-            return by_name[name]
+    if not listeners:
+        return endpoints[0] if endpoints else None
+    for name in listeners:
+        for endpoint in endpoints:
+            if endpoint.name == name:
+                return endpoint
     return None

@@ -7,7 +7,7 @@ the high watermark move together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from penstock.base.clock import Rng
@@ -184,7 +184,7 @@ class Core:
         known = self.address_of(node_id)
         return known if known is not None and known.listener == self.asked_by else None
 
-    def destination(self, node_id: int, endpoints: Iterable[Endpoint]) -> Destination | None:
+    def destination(self, node_id: int, endpoints: Sequence[Endpoint]) -> Destination | None:
         """Where this replica reaches a node that offers `endpoints`."""
         found = choose(endpoints, self.config.listeners)
         return None if found is None else Destination(node_id, found.host, found.port, found.name)

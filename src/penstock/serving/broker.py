@@ -178,7 +178,7 @@ class Broker:
             settings=SettingService(node_id, image, self.settings, replicas, rights),
             cluster=self.cluster,
             security=SecurityService(image, rights, self.settings),
-            quorum=QuorumService(self.quorum, rights),
+            quorum=QuorumService(self.quorum, rights, self.config.controller_listeners),
             quotas=self.quotas,
             count_error=count_error,
             now_ms=self.clock.now_ms,

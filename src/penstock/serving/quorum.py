@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import Any
 
 from penstock.auth.principal import Principal
@@ -16,11 +16,13 @@ from penstock.wire.schema import Message
 
 
 class QuorumService:
-    def __init__(self, driver: QuorumDriver, rights: Rights) -> None:
+    def __init__(
+        self, driver: QuorumDriver, rights: Rights, listeners: Collection[str] = ()
+    ) -> None:
+        """`listeners` serve the metadata quorum and nothing else."""
         self._driver = driver
         self._rights = rights
-        self.listeners = frozenset(driver.seat.settings.config.controller_listeners)
-        """Those that serve the metadata quorum and nothing else."""
+        self.listeners = frozenset(listeners)
 
     def require_node(self, principal: Principal) -> None:
         """`ApiError` unless it may speak for a node."""
