@@ -1,13 +1,12 @@
 """A thousand wrong passwords a second: whoever is in hardly notices.
 
 What is measured is the p99 of the waits of somebody who publishes one message after the other on
-the listener of the storm. The machine may be busy with something else: so the same is done to
-another node at the same time, and of a few rounds one has to be quick.
+the listener of the storm. It wants a machine that does nothing else (`make test-long`): the same is
+done to another node at the same time, and of a few rounds one has to be quick.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -25,13 +24,12 @@ from support.node import NodeProcess
 from support.raw import RawClient
 from support.secured_node import SecuredNode
 
-pytestmark = [pytest.mark.penstock_only, pytest.mark.xdist_group("security")]
+pytestmark = [pytest.mark.penstock_only, pytest.mark.long, pytest.mark.xdist_group("security")]
 
 ROOT = Path(__file__).resolve().parents[3]
 PER_SECOND = 1_000
 SECONDS, ROUNDS_MAX = 3.0, 5
 P99_S_MAX = 0.050
-BUSY_LOAD_PER_CORE = 2.0
 PAUSE_S = 0.002
 WRITE, TOPIC = 4, 2
 
@@ -79,9 +77,6 @@ def test_others_hardly_notice_a_storm_of_wrong_passwords(
             if quick(*found[-1]):
                 break
     record_property("p99_ms", [[round(1000 * p, 1) for p in each] for each in [quiet, *found]])
-    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
-    if busy > BUSY_LOAD_PER_CORE and not quick(*found[-1]):
-        pytest.skip(f"{busy:.1f} others want each core: {found} says nothing")
     assert begun > PER_SECOND * SECONDS * 0.5, "the machine is too slow for a storm"
     assert quick(*found[-1]), f"here and elsewhere: {found}, {quiet} without a storm"
 

@@ -6,7 +6,6 @@ from unit.cli.test_help import ALL
 
 LOCAL = {
     "penstock dev": "it starts nodes of its own",
-    "penstock cluster recover-quorum": "it works on the files of a node that is down",
     "penstock plan": "it calculates",
     "penstock profile list": "it shows files",
     "penstock profile show": "it shows files",
@@ -25,6 +24,10 @@ LOCAL = {
 """Those that ask no cluster, and why."""
 ELSEWHERE = {
     "penstock serve": "its --config has the settings of a node",
+    "penstock cluster recover-quorum": "it works on the files and by the settings of a node",
+    "penstock encryption status": "it looks at the files of a node, by its settings",
+    "penstock encryption new-key": "it asks the provider that the settings of a node name",
+    "penstock encryption rewrap": "it works on the files and by the settings of a node",
     "penstock profile set": "what it is given becomes a profile",
 }
 WAYS_IN = {"-X", "--config", "--profile"}
