@@ -23,6 +23,7 @@ from support.process import BrokerProcess
 from support.quotas import ANY, DEFAULT, EXACT, alter, described, entry, part, set_quotas
 from support.raw import RawClient
 from support.reference import KafkaProcess
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -105,6 +106,9 @@ def test_filters_find_the_same(both: tuple[BrokerProcess, BrokerProcess]) -> Non
         entry({"user": ""}, producer_byte_rate=5.0),
     ]
     assert same(both, lambda broker: sorted(alter(broker, *entries)))
+    valid = 7
+    for broker in both:  # Kafka answers before its broker has them
+        eventually(lambda b=broker: len(described(b)[1]) == valid)
     for strict in (False, True):
         for parts in (
             (),

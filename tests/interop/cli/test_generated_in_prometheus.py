@@ -23,6 +23,7 @@ from penstock.cli.generate.rules import rules
 from support.helpers import consumer, make_topic, produce_all, producer, take
 from support.node import NodeProcess
 from support.prometheus import JOB, Prometheus, missing, prometheus, promtool
+from support.quotas import set_quotas
 from support.waiting import eventually
 
 pytestmark = [
@@ -62,7 +63,9 @@ def generate(*arguments: str) -> None:
 
 
 def use(node: NodeProcess) -> None:
-    """Something of everything that a dashboard shows: messages, a group, an error, a refusal."""
+    """Something of everything that a dashboard shows: messages, a group, an error, a refusal, a
+    client that has to wait.
+    """
     make_topic(node, "watched")
     produce_all(producer(node), "watched", [{"value": b"x"}] * MESSAGES)
     reader = consumer(node, group_id="watchers", auto_offset_reset="earliest")
@@ -72,6 +75,8 @@ def use(node: NodeProcess) -> None:
     reader.list_topics("there-is-none", timeout=10)
     reader.close()
     be_refused(node)
+    set_quotas(node, {"client-id": "too-much"}, producer_byte_rate=1.0)
+    produce_all(producer(node, client_id="too-much"), "watched", [{"value": b"x"}])
 
 
 def be_refused(node: NodeProcess) -> None:
