@@ -30,7 +30,10 @@ WINDOW_S = 1.0
 """With two samples of one second a client may use its rate for one second, or a bit more, at
 first.
 """
-LEAST_S = BYTES / RATE - 2 * WINDOW_S
+BATCH_BYTES = 20_000
+UNDER_WAY_MAX = 5
+"""Requests that a client sends without an answer; after the last ones it waits for nothing."""
+LEAST_S = (BYTES - UNDER_WAY_MAX * BATCH_BYTES) / RATE - 2 * WINDOW_S
 MOST_S = 4 * BYTES / RATE
 JAVA = Path(__file__).parent / "java" / "Quotas.java"
 JAVA_SECONDS_MAX = 200
@@ -52,7 +55,8 @@ def produced(broker: BrokerProcess, topic: str, **settings: Any) -> tuple[float,
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
-            "batch.size": 20_000,
+            "batch.size": BATCH_BYTES,
+            "max.in.flight": UNDER_WAY_MAX,
             "throttle_cb": lambda event: waits.append(event.throttle_time),
             **QUIET,
             **settings,
