@@ -48,6 +48,7 @@ class Housekeeping:
         self._every(lambda: checkpoint_s, self._checkpoint)
         self._every(lambda: REMOVAL_CHECK_S, self._remove)
         self._broker.logs.checkpoints.on_lowered = self._lowered.set
+        self._lowered.set()  # logs may have been truncated before, while the node started
         self._repeat(self._lowered.wait, self._checkpoint_lowered)
         rewrap_s = config.penstock_encryption_rewrap_interval_ms / 1000
         if rewrap_s and self._broker.logs.env.keys.provider is not None:

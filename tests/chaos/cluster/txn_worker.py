@@ -55,7 +55,8 @@ class Worker:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.run = f"{job.name}@{os.getpid()}"
+        # In an hour the kernel gives the number of a process again.
+        self.run = f"{job.name}@{os.getpid()}-{time.monotonic_ns():x}"
         self.number = 0
         self.chance = random.Random(self.run)
         self.stopping = False

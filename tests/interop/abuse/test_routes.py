@@ -18,11 +18,11 @@ from support.secured_node import SecuredNode
 pytestmark = [pytest.mark.penstock_only, pytest.mark.xdist_group("security")]
 
 ROUTES = {"/healthz", "/metrics", "/readyz"}
-NAMING = {"topic", "group"}
+NAMING = {"topic", "group", "user", "client_id", "key_id"}
 """Labels of metrics that name what ACLs are about; the page says so."""
 UNNAMED = {
     "api", "cluster", "compiled", "error", "listener", "node", "outcome", "partition", "protocol",
-    "reason", "state", "version",
+    "quota", "reason", "state", "version",
 }  # fmt: skip
 
 

@@ -43,11 +43,11 @@ class SlowReplica(SimReplica):
         elif self.quorum is not None:
             self._go_on(deque(call(self.quorum)))
 
-    def serve(self, request: Message, back: Back) -> None:
+    def serve(self, request: Message, back: Back, listener: str = "") -> None:
         if self._busy:
-            self._inbox.append(lambda: super(SlowReplica, self).serve(request, back))
+            self._inbox.append(lambda: super(SlowReplica, self).serve(request, back, listener))
         else:
-            super().serve(request, back)
+            super().serve(request, back, listener)
 
     def _go_on(self, effects: deque[Effect]) -> None:
         while effects:
