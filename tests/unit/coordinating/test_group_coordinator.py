@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
+from penstock.coordinating import coordinators
 from penstock.coordinating.coordinators import java_hash
 from penstock.coordinating.group_lag import GroupLag
 from penstock.coordinating.shard_driver import ShardDriver, ShardState
@@ -116,7 +117,11 @@ def test_java_hash(text: str, code: int) -> None:
     assert java_hash(text) == code
 
 
-def test_the_first_question_creates_the_topic(tmp_path: Path) -> None:
+def test_the_first_question_creates_the_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinators, "CREATION_WAIT_S", 10.0)  # the disk may be slow
+
     async def test() -> None:
         async with running(tmp_path, offsets_topic_segment_bytes="2000000", **FEW) as rig:
             peers = [await rig.peer() for _ in range(3)]
@@ -139,6 +144,7 @@ def test_coordinators_in_every_version(tmp_path: Path, version: int) -> None:
     async def test() -> None:
         async with running(tmp_path, **FEW) as rig:
             peer = await rig.peer()
+            await rig.broker.groups.make_topic()  # on a slow disk nobody waits for it
             [found] = await find(peer, "g", version=version)
             assert (found.error_code, found.node_id) == (0, rig.broker.node_id)
             if version >= 1:
