@@ -76,7 +76,8 @@ def use(node: NodeProcess) -> None:
     reader.close()
     be_refused(node)
     set_quotas(node, {"client-id": "too-much"}, producer_byte_rate=1.0)
-    produce_all(producer(node, client_id="too-much"), "watched", [{"value": b"x"}])
+    make_topic(node, "bounded")
+    produce_all(producer(node, client_id="too-much"), "bounded", [{"value": b"x"}])
 
 
 def be_refused(node: NodeProcess) -> None:
