@@ -84,6 +84,7 @@ PARTITIONS_PER_STEP: Final = 8
 
 
 _READ: Final = Operation.READ
+STARTING: Final = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is starting")
 _NOT_READ: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -154,6 +155,9 @@ class ReadService:
     ) -> Mapping[FetchPartition, ApiError]:
         """The partitions that the principal may not read; of one that poses as a follower, all."""
         rights = self._rights
+        if not rights.is_loaded and not rights.sees_all(principal):
+            # The node starts: what ACLs allow is not known yet, and it leads nothing.
+            return dict.fromkeys(to_check, STARTING)
         if params.is_follower:
             if rights.cluster(principal, Operation.CLUSTER_ACTION):
                 return NOTHING_REFUSED
