@@ -15,7 +15,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaProducer
 
 from penstock.wire.messages.api_versions import ApiVersionsRequest
+from support.batches import batch
+from support.calls import find_topic, produce_request
 from support.helpers import QUIET, make_topic
+from support.node import NodeProcess
 from support.process import BrokerProcess
 from support.quotas import described, set_quotas
 from support.raw import RawClient
@@ -230,3 +233,16 @@ def _reset(broker: BrokerProcess) -> bool:
     except Exception:
         return False
     return True
+
+
+@pytest.mark.penstock_only
+def test_quotas_hold_after_a_start_from_a_snapshot(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path, {"metadata.log.max.record.bytes.between.snapshots": "100"}) as node:
+        topic = make_topic(node, "bounded")
+        set_quotas(node, {"client-id": "rd"}, producer_byte_rate=1_000.0)
+        make_topic(node, "one-more")
+        eventually(lambda: list(node.data_dir.glob("__cluster_metadata-0/*-*.checkpoint")))
+        node.restart()
+        with RawClient(node.host, node.port, client_id="rd") as client:
+            request = produce_request(find_topic(client, topic), batch([bytes(20_000)]), 12)
+            assert client.call(request, 12).throttle_time_ms > 0

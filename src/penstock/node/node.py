@@ -264,6 +264,7 @@ class Node:
         self._claim.begin(lifecycle.epoch)
         broker.quorum.metadata.on_committed(lifecycle.metadata_changed)
         broker.rights.load()
+        broker.quotas.load()
         broker.take_dynamic_settings()
         clear_strays(broker)
         broker.start_replication()

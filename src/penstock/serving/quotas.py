@@ -13,7 +13,7 @@ Limits: those of `auth.client_quotas`. Owned by the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from penstock.auth.client_quotas import ClientQuotas, Throttles
@@ -24,7 +24,7 @@ from penstock.auth.types import Operation
 from penstock.auth.usage import LoopTime, TimedMutations, Usage
 from penstock.base.clock import Clock
 from penstock.config.broker_config import BrokerConfig
-from penstock.metadata.delta import SecurityDelta
+from penstock.metadata.delta import QuotaEntity, SecurityDelta
 from penstock.metadata.image import MetadataImage
 from penstock.metadata.quota_control import describe_quotas
 from penstock.net.turn import in_turns
@@ -66,10 +66,16 @@ class QuotaService:
 
     def apply(self, delta: SecurityDelta) -> None:
         """`delta` was applied to the image."""
-        if not delta.quotas:
-            return
+        if delta.quotas:
+            self._follow(delta.quotas)
+
+    def load(self) -> None:
+        """The metadata has caught up: no delta tells of what came with a snapshot."""
+        self._follow(self._image.security.quotas)
+
+    def _follow(self, entities: Iterable[QuotaEntity]) -> None:
         quotas, found = self._quotas, self._image.security.quotas
-        for entity in delta.quotas:
+        for entity in entities:
             values = found.get(entity, {})
             for key, _ in quotas.tables():
                 quotas.alter(dict(entity), key, values.get(key))
