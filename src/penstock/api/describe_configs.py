@@ -1,11 +1,11 @@
-"""DescribeConfigs (32), versions 1 to 4: settings of topics, brokers and groups, with sources and
-synonyms.
+"""DescribeConfigs (32), versions 1 to 4: settings of topics, brokers, groups and subscriptions to
+clients' metrics, with sources and synonyms.
 
-A topic, broker or group (be there one or not) has all its settings described, the broker without a
-name the cluster-wide dynamic ones. Those of Kafka's that have no effect here are described too;
-their documentation says so. The chain of synonyms begins with what is in force. Unlike
-Kafka, a coarser synonym (`log.retention.hours` for `retention.ms`) is shown also when only it is
-set, since then it is the source.
+A topic, broker, group or subscription (be there one of the last two or not) has all its settings
+described, the broker without a name the cluster-wide dynamic ones. Those of Kafka's that have no
+effect here are described too; their documentation says so. The chain of synonyms begins with what
+is in force. Unlike Kafka, a coarser synonym (`log.retention.hours` for `retention.ms`) is shown
+also when only it is set, since then it is the source.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ListConfigResources (74), versions 0 and 1: what DescribeConfigs can be asked about.
 
-Version 0 lists client metrics only, of which there are none. Topics and brokers have settings
-here, and those groups that have some of their own; the other types that Kafka knows are answered
-with nothing, unknown types with UNSUPPORTED_VERSION as Kafka does.
+Version 0 lists subscriptions to clients' metrics only. Topics and brokers have settings here, and
+those groups that have some of their own; the other types that Kafka knows are answered with
+nothing, unknown types with UNSUPPORTED_VERSION as Kafka does.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def list_config_resources(
         names = services.settings.resources(request.principal)
     except ApiError as e:
         return ListConfigResourcesResponse(error_code=e.code)
-    if request.version < TYPES_FROM:
-        return ListConfigResourcesResponse()
     types = set(request.body.resource_types) or _KNOWN
+    if request.version < TYPES_FROM:
+        types = {ResourceType.CLIENT_METRICS}
     if not types <= _KNOWN:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(

@@ -1,1 +1,4 @@
-"""The lowest room: errors, ids, clock and randomness, named limits. It imports no other room."""
+"""The lowest room: errors, ids, clock and randomness, named limits, regular expressions.
+
+It imports no other room.
+"""

@@ -29,6 +29,7 @@ from penstock.config.broker_security import (
     check_tls,
 )
 from penstock.config.broker_table import BrokerTable
+from penstock.config.broker_telemetry import TelemetrySettings
 from penstock.config.broker_transactions import TransactionSettings
 from penstock.config.kafka_settings import read_kafka_settings
 from penstock.config.listeners import (
@@ -202,6 +203,7 @@ class BrokerConfig(
     DelegationTokenSettings,
     AuditSettings,
     QuotaSettings,
+    TelemetrySettings,
     ClusterSettings,
     TopicSettings,
     LogSettings,

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.config.broker_config import BROKER_SETTINGS, BrokerConfig, broker_config
+from penstock.config.client_metrics_config import CLIENT_METRICS_SETTINGS
 from penstock.config.group_config import GROUP_SETTINGS
 from penstock.config.log_config import TOPIC_SETTINGS, broker_default
 from penstock.config.table import ConfigError, Setting, SettingType, UpdateMode, Value, value_text
@@ -30,6 +31,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
     DYNAMIC_GROUP_CONFIG = 8
 
 
@@ -242,6 +244,20 @@ class BrokerSettings:
                 yield ConfigSynonym(row.name, _text_of(row, row.parse(text)), source)
         if row.default is not None:
             yield ConfigSynonym(row.name, _text_of(row, row.default), ConfigSource.DEFAULT_CONFIG)
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every setting of a subscription to clients' metrics; nothing lies beneath its own."""
+    entries = []
+    values = CLIENT_METRICS_SETTINGS.usable(overrides)
+    for row in CLIENT_METRICS_SETTINGS:
+        value = _text_of(row, values.get(row.field, row.default))
+        chain = []
+        if row.field in values:
+            source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+            chain = [ConfigSynonym(row.name, value, source)]
+        entries.append(_entry(row, value, chain, read_only=False))
+    return entries
 
 
 def check_dynamic(name: str, text: str, level: UpdateMode) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.client_metrics_config import CLIENT_METRICS_SETTINGS
 from penstock.config.group_config import GROUP_SETTINGS
 from penstock.config.log_config import TOPIC_SETTINGS
 from penstock.config.table import Only, Setting, Table, value_text
@@ -45,6 +46,7 @@ def settings_page() -> str:
     sections = (
         _topic_section(),
         _group_section(),
+        _client_metrics_section(),
         _broker_section(),
         _idle_section(),
         _absent_section(),
@@ -65,6 +67,14 @@ def _group_section() -> Iterator[str]:
     yield "--entity-type groups`). Where a group does not set one, the broker setting beside it"
     yield "counts.\n"
     yield from _rows(GROUP_SETTINGS)
+
+
+def _client_metrics_section() -> Iterator[str]:
+    yield "## Settings of client metrics\n"
+    yield "Set for a subscription, which is there as long as it has settings (`penstock config set"
+    yield "client-metrics:NAME`, `kafka-client-metrics`); see"
+    yield "[observability](observability.md#clients).\n"
+    yield from _rows(CLIENT_METRICS_SETTINGS)
 
 
 def _rows(table: Table) -> Iterator[str]:

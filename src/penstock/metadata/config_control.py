@@ -1,9 +1,10 @@
 """Decisions about settings: replace all of a resource's (AlterConfigs), or change single ones
 (incremental).
 
-Topics, brokers and groups have settings; the broker without a name is the whole cluster, and a
-group need not exist to have some. A resource is changed as a whole or not at all, and one bad
-resource does not spoil the others. A record is written only for what really changes.
+Topics, brokers, groups and subscriptions to clients' metrics have settings; the broker without a
+name is the whole cluster, a group need not exist to have some, and a subscription is its settings.
+A resource is changed as a whole or not at all, and one bad resource does not spoil the others. A
+record is written only for what really changes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from typing import NamedTuple
 
 from penstock.base.errors import ApiError, ErrorCode, invariant
 from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.client_metrics_config import (
+    CLIENT_METRICS_SETTINGS,
+    check_client_metrics_settings,
+)
 from penstock.config.group_config import GROUP_SETTINGS, check_group_settings
 from penstock.config.layers import BrokerSettings, check_dynamic
 from penstock.config.log_config import TOPIC_SETTINGS, broker_default, check_topic_settings
@@ -36,6 +41,7 @@ _TABLES: dict[int, Table] = {
     ResourceType.TOPIC: TOPIC_SETTINGS,
     ResourceType.BROKER: BROKER_SETTINGS,
     ResourceType.GROUP: GROUP_SETTINGS,
+    ResourceType.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
 }
 _BROKER_NAME = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
@@ -94,6 +100,8 @@ class ConfigControl:
             check_broker_name(self._image, name)
         elif resource_type == ResourceType.GROUP:
             check_group_name(name)
+        elif resource_type == ResourceType.CLIENT_METRICS:
+            check_subscription_name(name)
         else:
             raise unsupported_resource(resource_type)
 
@@ -113,6 +121,12 @@ class ConfigControl:
     def _edited(self, resource_type: int, old: str | None, change: Change) -> str:
         """The list setting with elements appended or taken away."""
         row = _row(resource_type, change.name)
+        if resource_type == ResourceType.CLIENT_METRICS:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"{change.name} of client metrics is set as a whole, as in Kafka: nothing can be "
+                "added or taken away",
+            )
         if row.type is not SettingType.LIST:
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
@@ -158,6 +172,8 @@ class ConfigControl:
                 check_topic_settings(new, self._settings.config)
             elif resource_type == ResourceType.GROUP:
                 check_group_settings(new, self._settings.config)
+            elif resource_type == ResourceType.CLIENT_METRICS:
+                check_client_metrics_settings(new)
             else:
                 self._check_broker(name, old, new)
         except ConfigError as e:
@@ -194,15 +210,23 @@ def check_group_name(name: str) -> None:
         raise _invalid("there are no settings for all groups: set the broker's defaults")
 
 
+def check_subscription_name(name: str) -> None:
+    """Raises `ApiError` unless `name` can be that of a subscription to clients' metrics."""
+    if not name:
+        raise _invalid("a subscription to clients' metrics has a name")
+
+
 def unsupported_resource(resource_type: int) -> ApiError:
     try:
         kind = ResourceType(resource_type).name
     except ValueError:
         return _invalid(
-            f"{resource_type} is not a type of resource: use 2 (topic), 4 (broker) or 32 (group)"
+            f"{resource_type} is not a type of resource: use 2 (topic), 4 (broker), 16 (client "
+            "metrics) or 32 (group)"
         )
     return _invalid(
-        f"resources of type {kind} have no settings here: topics, brokers and groups have"
+        f"resources of type {kind} have no settings here: topics, brokers, client metrics and "
+        "groups have"
     )
 
 

@@ -37,11 +37,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.auth.principal import NOBODY, Principal
-from penstock.net.answer_stream import (
-    WRITE_BUFFER_HIGH_BYTES,
-    AnswerStream,
-    has_region,
-)
+from penstock.net.answer_stream import WRITE_BUFFER_HIGH_BYTES, AnswerStream, has_region
 from penstock.net.exchange import Exchange
 from penstock.net.large_frames import LARGE_FRAME_BYTES, LargeFrames
 from penstock.net.turn import TURN_NS_MAX
@@ -99,11 +95,13 @@ class Connection:
         "_waiting",
         "_waiting_bytes",
         "active_ns",
+        "client",
         "closing",
         "handler",
         "login",
         "on_lost",
         "peer_host",
+        "peer_port",
         "pending",
         "principal",
     )
@@ -119,6 +117,7 @@ class Connection:
         self.handler: Handler = server.handler
         self.login: object = None
         """The state of a login by SASL, for the handler."""
+        self.client: object = None  # what the peer has told of itself, for the handler
         self._memory = server.login_memory if server.asks_for_login else server.memory
         self._frame_bytes_min = server.frame_bytes_min
         self._frame_bytes_max = server.frame_bytes_max
@@ -145,7 +144,7 @@ class Connection:
         self.closing = False
         self.active_ns = 0
         """When there was traffic; 0 until the connection is made."""
-        self.peer_host = entered_from
+        self.peer_host, self.peer_port = entered_from, 0
         self.on_lost: Callable[[], None] | None = None
         """Called when the connection has ended."""
 
@@ -154,9 +153,10 @@ class Connection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self._transport = transport
+        peer = transport.get_extra_info("peername")
         if not self._entered:
-            peer = transport.get_extra_info("peername")
             self.peer_host = peer[0] if peer else ""
+        self.peer_port = peer[1] if peer else 0
         self.active_ns = monotonic_ns()
         if not self._server.admit(self, self._entered):
             self.closing = True  # the server hangs up, at once or a little later

@@ -95,6 +95,7 @@ class NodeMetrics:
         registry.add_source(lambda: encryption_metrics(broker.logs))
         registry.add_source(lambda: _audit(broker.audit))
         registry.add_source(lambda: _quotas(broker.quotas))
+        registry.add_source(broker.telemetry.readings)
         registry.add_source(lambda: _connections(broker, servers))
 
     def watch_doors(self, certificates: Certificates, authentication: Authentication) -> None:

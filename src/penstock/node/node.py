@@ -265,6 +265,7 @@ class Node:
         broker.quorum.metadata.on_committed(lifecycle.metadata_changed)
         broker.rights.load()
         broker.quotas.load()
+        broker.telemetry.load()
         broker.take_dynamic_settings()
         clear_strays(broker)
         broker.start_replication()

@@ -386,6 +386,48 @@ FETCH_SESSIONS_EVICTED: Final = _counter(
     "penstock_fetch_sessions_evicted_total", "Fetch sessions evicted."
 )
 
+# -- metrics of clients ------------------------------------------------------------------------
+
+CLIENT_INSTANCES: Final = _gauge(
+    "penstock_client_instances", "Clients that have asked which metrics they shall push."
+)
+CLIENT_PUSHES: Final = _counter(
+    "penstock_client_pushes_total", "Pushes of metrics that clients were allowed."
+)
+CLIENT_METRICS_IGNORED: Final = _counter(
+    "penstock_client_metrics_ignored_total",
+    "Pushed metrics and points that are not shown: histograms, what is too long, and what nobody "
+    "asked for.",
+)
+CLIENT_SERIES: Final = _gauge("penstock_client_series", "Numbers of clients that are shown.")
+CLIENT_SERIES_DROPPED: Final = _counter(
+    "penstock_client_series_dropped_total", "Numbers that were pushed when there was no room."
+)
+CLIENT_INFO: Final = _gauge(
+    "penstock_client_info",
+    "Always 1; the labels say which software a client is that has pushed metrics.",
+    "client_id",
+    "client_instance_id",
+    "software_name",
+    "software_version",
+)
+CLIENT_GAUGE: Final = _gauge(
+    "penstock_client_gauge",
+    "A gauge that a client has pushed, by the client's name of it and its attributes.",
+    "client_id",
+    "client_instance_id",
+    "metric",
+    "attributes",
+)
+CLIENT_SUM: Final = _counter(
+    "penstock_client_sum_total",
+    "A sum that a client has pushed and that only grows, likewise.",
+    "client_id",
+    "client_instance_id",
+    "metric",
+    "attributes",
+)
+
 # -- the process -------------------------------------------------------------------------------
 
 EVENT_LOOP_LAG_SECONDS: Final = _histogram(

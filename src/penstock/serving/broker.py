@@ -65,6 +65,7 @@ from penstock.serving.rights import Rights
 from penstock.serving.security import SecurityService
 from penstock.serving.services import CountError, Services
 from penstock.serving.settings import SettingService
+from penstock.serving.telemetry import TelemetryService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -94,6 +95,7 @@ class Broker:
         self.rights = Rights(self.metadata, authorizer)
         guard = ControllerRights(self.rights, self.metadata) if self.rights.active else None
         self.quotas = QuotaService(self.metadata, self.rights, settings.config, clock)
+        self.telemetry = TelemetryService(settings.config, self.metadata, clock, rng)
         self.controller = ControllerAccess(quorum, peers, guard, self.quotas.mutations)
         self.logs = logs
         self.clock = clock
@@ -180,6 +182,7 @@ class Broker:
             security=SecurityService(image, rights, self.settings),
             quorum=QuorumService(self.quorum, rights, self.config.controller_listeners),
             quotas=self.quotas,
+            telemetry=self.telemetry,
             count_error=count_error,
             now_ms=self.clock.now_ms,
             audit=audit,
@@ -310,6 +313,7 @@ class Broker:
         """`delta` was applied to the committed image."""
         self.rights.apply(delta.security)
         self.quotas.apply(delta.security)
+        self.telemetry.apply(delta)
         self.topics.pieces.apply(delta)
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()

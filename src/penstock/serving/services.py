@@ -29,6 +29,7 @@ from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
 from penstock.serving.security import SecurityService
 from penstock.serving.settings import SettingService
+from penstock.serving.telemetry import TelemetryService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
 
@@ -57,7 +58,7 @@ class Services:
     transactions: TransactionService
     """Transactions, and ids for producers."""
     settings: SettingService
-    """Settings of topics, brokers and groups."""
+    """Settings of topics, brokers, groups and subscriptions to clients' metrics."""
     cluster: ClusterService
     """Brokers, features, and requests to the active controller."""
     security: SecurityService
@@ -66,6 +67,8 @@ class Services:
     """What the nodes of the metadata quorum ask of each other."""
     quotas: QuotaService
     """What clients use; a door asks it for the usage of a request while it is `active`."""
+    telemetry: TelemetryService
+    """Metrics that clients push."""
     count_error: CountError
     now_ms: Callable[[], int]
     """Milliseconds since 1970, by the node's clock."""

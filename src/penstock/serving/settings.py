@@ -1,4 +1,5 @@
-"""Settings of topics, brokers and groups: the values in force, and where each comes from.
+"""Settings of topics, brokers, groups and subscriptions to clients' metrics: the values in
+force, and where each comes from.
 
 They are changed by the active controller. Owned by the event loop's thread.
 """
@@ -10,8 +11,12 @@ from collections.abc import Iterable
 from penstock.auth.principal import Principal
 from penstock.auth.types import Operation
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.config.layers import BrokerSettings, ConfigEntry
-from penstock.metadata.config_control import check_group_name, unsupported_resource
+from penstock.config.layers import BrokerSettings, ConfigEntry, describe_client_metrics
+from penstock.metadata.config_control import (
+    check_group_name,
+    check_subscription_name,
+    unsupported_resource,
+)
 from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.metadata.names import check_topic_name
 from penstock.partitions.replica_manager import ReplicaManager
@@ -52,6 +57,9 @@ class SettingService:
             check_group_name(name)
             return self._settings.describe_group(self._image.config(resource_type, name))
         self._rights.require_cluster(principal, Operation.DESCRIBE_CONFIGS)
+        if resource_type == ResourceType.CLIENT_METRICS:
+            check_subscription_name(name)
+            return describe_client_metrics(self._image.config(resource_type, name))
         if resource_type != ResourceType.BROKER:
             raise unsupported_resource(resource_type)
         if not name:
@@ -70,7 +78,10 @@ class SettingService:
         return {
             ResourceType.TOPIC: self._image.topics,
             ResourceType.BROKER: map(str, self._image.brokers),
-            ResourceType.GROUP: [
-                name for kind, name in self._image.configs if kind == ResourceType.GROUP
-            ],
+            ResourceType.CLIENT_METRICS: self._named(ResourceType.CLIENT_METRICS),
+            ResourceType.GROUP: self._named(ResourceType.GROUP),
         }
+
+    def _named(self, resource_type: int) -> list[str]:
+        """What has settings, of what need not exist otherwise."""
+        return [name for kind, name in self._image.configs if kind == resource_type]

@@ -86,6 +86,7 @@ memory
         unit/wire/test_element_sizes::test_every_element_of_an_array_takes_bytes
     compressed bombs (CVE-2026-111073)
         chaos/test_bad_peers::test_a_decompression_bomb_is_refused
+        unit/serving/test_telemetry::test_a_bomb_is_refused_within_its_bounds
 
 injection
     lines of the log
@@ -94,6 +95,7 @@ injection
         unit/auth/test_audit::test_names_with_control_characters_stay_in_their_line
     floods of labels of metrics
         test_injection::test_names_of_clients_make_no_metrics
+        unit/serving/test_client_metrics::test_clients_cannot_flood_the_labels
     names of classes, JNDI (CVE-2023-25194, CVE-2025-27818)
         test_injection::test_a_class_is_not_loaded
         test_injection::test_our_client_loads_no_class

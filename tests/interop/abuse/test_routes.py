@@ -18,7 +18,10 @@ from support.secured_node import SecuredNode
 pytestmark = [pytest.mark.penstock_only, pytest.mark.xdist_group("security")]
 
 ROUTES = {"/healthz", "/metrics", "/readyz"}
-NAMING = {"topic", "group", "user", "client_id", "key_id"}
+NAMING = {
+    "topic", "group", "user", "client_id", "key_id",
+    "attributes", "client_instance_id", "metric", "software_name", "software_version",
+}  # fmt: skip
 """Labels of metrics that name what ACLs are about; the page says so."""
 UNNAMED = {
     "api", "cluster", "compiled", "error", "listener", "node", "outcome", "partition", "protocol",

@@ -58,7 +58,7 @@ from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 NODE = 1
 CLUSTER = "cluster"
-RESOURCES = {"topic": 2, "broker": 4, "logger": 8, "group": 32}
+RESOURCES = {"topic": 2, "broker": 4, "logger": 8, "client-metrics": 16, "group": 32}
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 LEADER_NOT_CHANGED = -2
 UPGRADE_TYPES = {"upgrade": 1, "safe": 2, "unsafe": 3}
@@ -446,7 +446,7 @@ class Scenario:
             case PartitionChangeRecord():
                 return self.change_text(record)
             case ConfigRecord():
-                owner = {2: "topic", 4: "broker", 32: "group"}[record.resource_type]
+                owner = next(kind for kind, code in RESOURCES.items() if code == record.resource_type)
                 shown = "(deleted)" if record.value is None else f"= {record.value!r}"
                 return f"config {owner} {record.resource_name!r} {record.name} {shown}"
             case RegisterBrokerRecord():

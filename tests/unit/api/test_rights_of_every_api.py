@@ -65,6 +65,8 @@ NEVER_DENIED: Final = {
     ApiKey.LIST_GROUPS: "groups are left out",
     ApiKey.LIST_TRANSACTIONS: "transactional ids are left out",
     ApiKey.DESCRIBE_DELEGATION_TOKEN: "tokens are left out",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "clients ask what to push without a right, as in Kafka",
+    ApiKey.PUSH_TELEMETRY: "clients push without a right, as in Kafka",
     ApiKey.RENEW_DELEGATION_TOKEN: "only who has a token can name it",
     ApiKey.EXPIRE_DELEGATION_TOKEN: "only who has a token can name it",
 }

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.client_metrics_config import CLIENT_METRICS_SETTINGS
 from penstock.config.group_config import GROUP_SETTINGS
 from penstock.config.log_config import TOPIC_SETTINGS
 from penstock.config.table import Only
@@ -45,7 +46,7 @@ def test_every_setting_is_read_somewhere() -> None:
         text = path.read_text(encoding="utf-8")
         attributes |= set(re.findall(r"\.(\w+)", text))
         texts += text
-    narrower = [*TOPIC_SETTINGS, *GROUP_SETTINGS]
+    narrower = [*TOPIC_SETTINGS, *GROUP_SETTINGS, *CLIENT_METRICS_SETTINGS]
     defaults = {synonym.name for row in narrower for synonym in row.synonyms}
     rows = [*narrower, *(row for row in BROKER_SETTINGS if row.name not in defaults)]
     unread = [

@@ -11,13 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.regex import PATTERN_CHARACTERS_MAX
 from penstock.base.steps import at_once
-from penstock.coordinator.consumer.regex import (
-    PATTERN_CHARACTERS_MAX,
-    Patterns,
-    TopicPattern,
-    pattern_of,
-)
+from penstock.coordinator.consumer.regex import Patterns, TopicPattern, pattern_of
 
 ATOMS = ["a", "b", ".", "[ab]", "[^a]", r"\.", r"\d", r"\w", r"\W", "-", "(?:a|b)", "[a-c1-3]"]
 OPERATORS = ["", "", "*", "+", "?", "{2}", "{1,3}", "{0,}", "*?", "+?", "??"]
@@ -93,7 +89,7 @@ def test_hostile_patterns_are_linear(pattern: str) -> None:
 def test_what_was_learnt_is_not_matched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern, names = TopicPattern("a.*|b"), ["a", "ab", "b", "bb", "c"]
     at_once(pattern.learn(names))
-    monkeypatch.setattr(TopicPattern, "_match", None)
+    monkeypatch.setattr(TopicPattern, "match", None)
     assert pattern.matching(names) == {"a", "ab", "b"}
     assert pattern.matches("ab")
     assert not pattern.matches("c")

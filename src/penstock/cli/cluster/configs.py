@@ -25,7 +25,7 @@ from penstock.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 """Kafka's numbers for the kinds of resources; the broker without a name is the default of all."""
 MIN_ISR = "min.insync.replicas"
 

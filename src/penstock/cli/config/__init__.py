@@ -1,4 +1,6 @@
-"""`penstock config VERB`: settings of brokers, of the cluster, of groups and of topics."""
+"""`penstock config VERB`: settings of brokers, of the cluster, of groups, of topics, and of
+subscriptions to clients' metrics.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import typer
 from penstock.cli.cluster.asking import Brokers, check
 from penstock.cli.cluster.configs import (
     BROKER,
+    CLIENT_METRICS,
     GROUP,
     TOPIC,
     Change,
@@ -34,10 +35,11 @@ ResourceName = Annotated[
     str,
     typer.Argument(
         metavar="RESOURCE",
-        help="broker:ID, cluster (the default of all brokers), group:NAME or topic:NAME.",
+        help="broker:ID, client-metrics:NAME, cluster (the default of all brokers), group:NAME or "
+        "topic:NAME.",
     ),
 ]
-_KINDS = {"broker": BROKER, "group": GROUP, "topic": TOPIC}
+_KINDS = {"broker": BROKER, "client-metrics": CLIENT_METRICS, "group": GROUP, "topic": TOPIC}
 
 
 class Resource(NamedTuple):
@@ -80,7 +82,8 @@ def parse_resource(text: str) -> Resource:
         return Resource(BROKER, "")
     if kind not in _KINDS or not name or (kind == "broker" and not name.isdecimal()):
         raise usage_error(
-            f"{text!r} has no settings: write broker:ID, cluster, group:NAME or topic:NAME"
+            f"{text!r} has no settings: write broker:ID, client-metrics:NAME, cluster, group:NAME "
+            "or topic:NAME"
         )
     return Resource(_KINDS[kind], name)
 

@@ -9,7 +9,7 @@ reconcile.py        how a member comes to its target, as a table
 roster.py           the state of a group; member.py: one member; partitions.py
 assignors.py        `uniform` and `range`; balance.py: different subscriptions
 subscriptions.py    names, regular expressions and the topics behind them
-regex.py            regular expressions in linear time; regex_syntax.py: their syntax
+regex.py            regular expressions over topic names, on base/regex.py
 entries.py          records of the log
 embedded.py         the consumer embedded protocol of classic members
 """

@@ -1,4 +1,4 @@
-"""The syntax of RE2, as far as it means something for names of a known alphabet, as a tree.
+"""The syntax of RE2, as far as it means something for texts of a known alphabet, as a tree.
 
 Supported: literals, `.`, classes, `|`, groups (plain, named, `?:`, flags i m s U), `*` `+` `?`
 `{n}` `{n,}` `{n,m}` with or without `?`, `^` `$` `\\A` `\\z` `\\b` `\\B`, `\\d` `\\w` `\\s` and
