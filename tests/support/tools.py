@@ -17,6 +17,7 @@ STOP_SECONDS_MAX = 10.0
 
 NAMES = {
     "acls": "org.apache.kafka.tools.AclCommand",
+    "client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
     "configs": "kafka.admin.ConfigCommand",
     "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",

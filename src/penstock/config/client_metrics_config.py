@@ -80,8 +80,9 @@ class Patterns:
     def match(self, attributes: Mapping[str, str]) -> bool:
         """Whether a client with these attributes is meant."""
         return all(
-            len(value := attributes.get(name, "")) <= ATTRIBUTE_CHARACTERS_MAX
-            and pattern.matches(value)
+            name in attributes
+            and len(attributes[name]) <= ATTRIBUTE_CHARACTERS_MAX
+            and pattern.matches(attributes[name])
             for name, pattern in self._patterns.items()
         )
 

@@ -446,7 +446,9 @@ class Scenario:
             case PartitionChangeRecord():
                 return self.change_text(record)
             case ConfigRecord():
-                owner = next(kind for kind, code in RESOURCES.items() if code == record.resource_type)
+                owner = next(
+                    kind for kind, code in RESOURCES.items() if code == record.resource_type
+                )
                 shown = "(deleted)" if record.value is None else f"= {record.value!r}"
                 return f"config {owner} {record.resource_name!r} {record.name} {shown}"
             case RegisterBrokerRecord():
