@@ -1,4 +1,4 @@
-"""`penstock config` for topics, groups, one broker and all of them, against a real broker."""
+"""`penstock config` for topics, groups, client metrics, one broker and all, at a real broker."""
 
 from __future__ import annotations
 
@@ -67,10 +67,22 @@ def test_a_group(run: Run) -> None:
     assert _get(run, whose, "consumer.session.timeout.ms")["value"] == "45000"
 
 
+def test_a_subscription_to_metrics_of_clients(run: Run) -> None:
+    whose = "client-metrics:of-the-test"
+    given = ["metrics=a.,b.", "match=client_id=c-.*,client_software_name=d"]
+    done = run("config", "set", whose, *given)
+    assert done.out == "set 2 settings of client-metrics of-the-test\n"
+    entry = _get(run, whose, "match")
+    assert (entry["value"], entry["source"]) == (given[1][6:], "dynamic client metrics")
+    assert _get(run, whose, "interval.ms")["source"] == "default"
+    assert run("config", "unset", whose, "metrics", "match").code == 0
+    assert run("config", "describe", whose, "--format", "json").json() == []
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (("describe", "brokr:1"), 2, "write broker:ID, cluster, group:NAME or topic:NAME"),
+        (("describe", "brokr:1"), 2, "write broker:ID, client-metrics:NAME, cluster"),
         (("describe", "broker:one"), 2, "'broker:one' has no settings"),
         (("describe", "broker:99"), 1, "there is no node 99"),
         (("describe", "topic:there-is-none"), 1, "UNKNOWN_TOPIC_OR_PARTITION"),
