@@ -7,10 +7,11 @@ It is protobuf from whoever may connect. Nothing here recurses; unknown fields a
 malformed raises `CorruptRecord`. The levels that may be long are read in steps (`base.steps`), a
 point is read at once, since it is bounded.
 
-Limits: POINTS_MAX points of one push are read, POINT_FIELDS_MAX fields of a point,
-ATTRIBUTE_FIELDS_MAX of an attribute; a metric whose name has more than NAME_CHARACTERS_MAX
-characters, or a point whose attributes have more than ATTRIBUTES_CHARACTERS_MAX, is ignored. What
-is ignored is counted.
+Limits: POINTS_MAX points of one push are read, and FIELDS_MAX fields of all its messages, which
+takes the loop a fifth of a second in turns. A point with more than POINT_FIELDS_MAX fields or an
+attribute with more than ATTRIBUTE_FIELDS_MAX is malformed. A metric whose name has more than
+NAME_CHARACTERS_MAX characters and a point whose attributes have more than ATTRIBUTES_CHARACTERS_MAX
+are ignored. What is ignored is counted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from penstock.base.errors import CorruptRecord
 from penstock.base.steps import Steps
 
 POINTS_MAX: Final = 5_000
+FIELDS_MAX: Final = 100_000
 POINT_FIELDS_MAX: Final = 64
 ATTRIBUTE_FIELDS_MAX: Final = 8
 NAME_CHARACTERS_MAX: Final = 200
@@ -34,7 +36,6 @@ _NAME: Final = re.compile(rf"[A-Za-z0-9_./\-]{{1,{NAME_CHARACTERS_MAX}}}")
 _DOUBLE: Final = Struct("<d")
 _INT64: Final = Struct("<q")
 _VARINT_BYTES_MAX: Final = 10
-_NO_BOUND: Final = 1 << 62
 
 # Kinds of fields on the wire.
 _VARINT: Final = 0
@@ -66,35 +67,47 @@ class Number(NamedTuple):
 class Pushed:
     """What one push holds."""
 
-    __slots__ = ("ignored", "numbers")
+    __slots__ = ("fields", "ignored", "numbers")
 
     def __init__(self) -> None:
         self.numbers: list[Number] = []
         self.ignored = 0
         """Metrics and points that are not shown."""
+        self.fields = 0
+        """Fields that were read."""
+
+
+class _Enough(Exception):
+    """There are more fields than are read."""
 
 
 def read_metrics(data: memoryview) -> Steps[Pushed]:
     """The numbers in a `MetricsData`."""
     pushed = Pushed()
-    for of_data, resource_metrics in _fields(data):
-        yield
-        if of_data != 1:
-            continue
-        for of_resource, scope_metrics in _fields(_message(resource_metrics)):
+    try:
+        for of_data, resource_metrics in _fields(data, pushed):
             yield
-            if of_resource != 2:
-                continue
-            for of_scope, metric in _fields(_message(scope_metrics)):
-                yield
-                if of_scope == 2:
-                    yield from _metric(_message(metric), pushed)
+            if of_data == 1:
+                yield from _resource_metrics(_message(resource_metrics), pushed)
+    except _Enough:
+        pushed.ignored += 1
     return pushed
+
+
+def _resource_metrics(data: memoryview, pushed: Pushed) -> Steps[None]:
+    for of_resource, scope_metrics in _fields(data, pushed):
+        yield
+        if of_resource != 2:
+            continue
+        for of_scope, metric in _fields(_message(scope_metrics), pushed):
+            yield
+            if of_scope == 2:
+                yield from _metric(_message(metric), pushed)
 
 
 def _metric(data: memoryview, pushed: Pushed) -> Steps[None]:
     name, gauge, total = "", None, None
-    for number, value in _fields(data):
+    for number, value in _fields(data, pushed):
         yield
         if number == 1:
             name = _text(value)
@@ -115,7 +128,7 @@ def _points(name: str, data: memoryview, pushed: Pushed) -> Steps[None]:
     """The points of a gauge or a sum; a gauge has no temporality, and does not only grow."""
     points: list[memoryview] = []
     temporality = monotonic = 0
-    for number, value in _fields(data):
+    for number, value in _fields(data, pushed):
         yield
         if number == 1:
             if len(pushed.numbers) + len(points) < POINTS_MAX:
@@ -129,24 +142,24 @@ def _points(name: str, data: memoryview, pushed: Pushed) -> Steps[None]:
     counts, delta = monotonic != 0, temporality == _DELTA
     for point in points:
         yield
-        found = _point(point)
+        found = _point(point, pushed)
         if found is None:
             pushed.ignored += 1
         else:
             pushed.numbers.append(Number(name, *found, counts, delta))
 
 
-def _point(data: memoryview) -> tuple[str, float] | None:
+def _point(data: memoryview, pushed: Pushed) -> tuple[str, float] | None:
     """Its attributes and its number; None where it has no number, or too much beside."""
     result: float | None = None
     attributes = {}
-    for number, value in _fields(data, POINT_FIELDS_MAX):
+    for number, value in _fields(data, pushed, POINT_FIELDS_MAX):
         if number == 4:
             result = _unpacked(_DOUBLE, value)
         elif number == 6:
             result = _unpacked(_INT64, value)
         elif number == 7:
-            name, text = _attribute(_message(value))
+            name, text = _attribute(_message(value), pushed)
             attributes[name] = text
     if result is None or not math.isfinite(result):
         return None
@@ -154,20 +167,20 @@ def _point(data: memoryview) -> tuple[str, float] | None:
     return None if len(text) > ATTRIBUTES_CHARACTERS_MAX else (text, result)
 
 
-def _attribute(data: memoryview) -> tuple[str, str]:
+def _attribute(data: memoryview, pushed: Pushed) -> tuple[str, str]:
     name = text = ""
-    for number, value in _fields(data, ATTRIBUTE_FIELDS_MAX):
+    for number, value in _fields(data, pushed, ATTRIBUTE_FIELDS_MAX):
         if number == 1:
             name = _text(value)
         elif number == 2:
-            text = _any_value(_message(value))
+            text = _any_value(_message(value), pushed)
     return name, text
 
 
-def _any_value(data: memoryview) -> str:
+def _any_value(data: memoryview, pushed: Pushed) -> str:
     """A text or a number as a text; empty for what is made of others."""
     text = ""
-    for number, value in _fields(data, ATTRIBUTE_FIELDS_MAX):
+    for number, value in _fields(data, pushed, ATTRIBUTE_FIELDS_MAX):
         if number == 1:
             text = _text(value)
         elif number == 2:
@@ -183,18 +196,26 @@ def _any_value(data: memoryview) -> str:
 # -- protobuf ----------------------------------------------------------------------------------
 
 
-def _fields(data: memoryview, most: int = _NO_BOUND) -> Iterator[tuple[int, _Value]]:
+def _fields(
+    data: memoryview, pushed: Pushed, most: int = FIELDS_MAX
+) -> Iterator[tuple[int, _Value]]:
     """The fields of a message: their numbers and values."""
     at, end = 0, len(data)
     while at < end:
         most -= 1
-        tag, at = _varint(data, at)
+        pushed.fields += 1
+        if pushed.fields > FIELDS_MAX:
+            raise _Enough
+        tag = data[at]
+        # Nearly all are of one byte.
+        tag, at = (tag, at + 1) if tag < 0x80 else _varint(data, at)
         kind = tag & 7
         value: _Value
         if kind == _VARINT:
             value, at = _varint(data, at)
         elif kind == _BYTES:
-            size, at = _varint(data, at)
+            size = data[at] if at < end else 0x80
+            size, at = (size, at + 1) if size < 0x80 else _varint(data, at)
             value = data[at : at + size]
             at += size
         elif kind in _FIXED_BYTES:
