@@ -22,8 +22,8 @@ class TelemetrySettings:
     penstock_telemetry_max_series: int = setting(
         SettingType.INT,
         10_000,
-        "How many numbers of clients `/metrics` shows at most; further ones are dropped and "
-        "counted in `penstock_client_series_dropped_total`.",
+        "How many numbers of clients `/metrics` shows at most; further ones are dropped, and "
+        "counted there.",
         rule=at_least(0),
     )
     telemetry_max_bytes: int = setting(
