@@ -25,6 +25,8 @@ from penstock.controlling.suspicions import Suspicions
 from penstock.coordinating.coordinators import CoordinatorEnvironment
 from penstock.coordinating.group_coordinator import GroupCoordinator
 from penstock.coordinating.producer_ids import ProducerIdManager
+from penstock.coordinating.share_coordinator import ShareCoordinator
+from penstock.coordinating.share_persister import SharePersister
 from penstock.coordinating.transaction_coordinator import TransactionCoordinator
 from penstock.coordinating.transaction_markers_here import MarkersHere
 from penstock.coordinating.transaction_verification import TransactionVerifier
@@ -65,6 +67,7 @@ from penstock.serving.rights import Rights
 from penstock.serving.security import SecurityService
 from penstock.serving.services import CountError, Services
 from penstock.serving.settings import SettingService
+from penstock.serving.share_states import ShareStateService
 from penstock.serving.telemetry import TelemetryService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
@@ -119,6 +122,8 @@ class Broker:
         )
         self.producer_ids = ProducerIdManager(self._next_producer_ids)
         coordinating = self._coordinator_environment(rng)
+        self.share_states = ShareCoordinator(coordinating)
+        self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
         self.groups = GroupCoordinator(coordinating)
         self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
         self.transactions = TransactionCoordinator(
@@ -142,18 +147,22 @@ class Broker:
         self.cluster = ClusterService(
             self.node_id, self.metadata, self.controller, self.suspicions, hints, self.rights
         )
-        self.topics = TopicService(
+        self.topics = self._topic_service()
+        self.audit = self._audit_log(rng)
+        self.services = self._services(count_error)
+        quorum.metadata.on_committed(self.apply)
+
+    def _topic_service(self) -> TopicService:
+        return TopicService(
             self.metadata,
             self.replicas,
             self.controller,
             self.groups,
             self.transactions,
-            settings,
+            self.share_states,
+            self.settings,
             self.rights,
         )
-        self.audit = self._audit_log(rng)
-        self.services = self._services(count_error)
-        quorum.metadata.on_committed(self.apply)
 
     def _services(self, count_error: CountError) -> Services:
         """What the doors may call."""
@@ -177,6 +186,7 @@ class Broker:
             transactions=TransactionService(
                 self.transactions, self.producer_ids, self.markers_here, rights
             ),
+            share_states=ShareStateService(self.share_states, rights),
             settings=SettingService(node_id, image, self.settings, replicas, rights),
             cluster=self.cluster,
             security=SecurityService(image, rights, self.settings),
@@ -318,10 +328,10 @@ class Broker:
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()
         self._want_keys(delta.changed_configs)
-        for coordinator in (self.groups, self.transactions):
+        for coordinator in (self.groups, self.transactions, self.share_states):
             coordinator.apply(delta)
         self.replicas.apply(delta)
-        for coordinator in (self.groups, self.transactions):
+        for coordinator in (self.groups, self.transactions, self.share_states):
             coordinator.lead(delta)
         self.suspicions.apply(delta)
 
@@ -370,6 +380,8 @@ class Broker:
         """
         self.groups.end_waiting()
         self.transactions.end_waiting()
+        self.persister.end_waiting()
+        self.share_states.end_waiting()
         self.reads.end_waiting()
 
     async def stop(self) -> None:
@@ -381,6 +393,8 @@ class Broker:
         await self.verifier.stop()
         await self.transactions.stop()
         await self.groups.stop()
+        await self.persister.stop()
+        await self.share_states.stop()
         await self.producer_ids.stop()
         await self.flusher.stop()
         self.reads.stop()
