@@ -90,11 +90,16 @@ class ShareSession:
         self._partitions[partition] = error
         return records or error or not told
 
-    def _changed(self, wanted: Iterable[Partition], forgotten: Iterable[Partition]) -> None:
-        for partition in wanted:
-            self._partitions.setdefault(partition, True)
-        for partition in forgotten:
-            self._partitions.pop(partition, None)
+    def _join(self, partition: Partition) -> bool:
+        """Whether the partition is new here."""
+        if partition in self._partitions:
+            return False
+        self._partitions[partition] = True
+        return True
+
+    def _forget(self, partition: Partition) -> bool:
+        """Whether the partition was here."""
+        return self._partitions.pop(partition, None) is not None
 
     def _begun_with(self, wanted: Iterable[Partition]) -> None:
         """The first answer names all of them, so later ones need not."""
@@ -157,7 +162,7 @@ class ShareSessions:
         self._sessions[key] = session
         self._by_connection.setdefault(connection_key, set()).add(key)
         self._by_group[group_id] += 1
-        self._count(session, 1)
+        self._count(group_id, session, 1)
         return session
 
     def updated(
@@ -170,10 +175,8 @@ class ShareSessions:
     ) -> ShareSession:
         """A further fetch. Those partitions join that are not forgotten in the same request."""
         session = self._at(group_id, member_id, epoch)
-        if partitions or forgotten:
-            self._count(session, -1)
-            session._changed(partitions, forgotten)
-            self._count(session, 1)
+        self._count(group_id, [p for p in partitions if session._join(p)], 1)
+        self._count(group_id, [p for p in forgotten if session._forget(p)], -1)
         session.epoch = epoch_after(session.epoch)
         return session
 
@@ -220,12 +223,12 @@ class ShareSessions:
         self._by_group[key.group_id] -= 1
         if not self._by_group[key.group_id]:
             del self._by_group[key.group_id]
-        self._count(session, -1)
+        self._count(key.group_id, session, -1)
         return session
 
-    def _count(self, session: ShareSession, by: int) -> None:
-        group_id, members = session.key.group_id, self._members
-        for topic_id, partition in session:
+    def _count(self, group_id: str, partitions: Iterable[Partition], by: int) -> None:
+        members = self._members
+        for topic_id, partition in partitions:
             place = (group_id, topic_id, partition)
             members[place] += by
             if not members[place]:
