@@ -99,8 +99,8 @@ def _runs(window: Window, batch: AckBatch) -> list[Said]:
     shift = batch.first_offset - window.start
     types = bytes(batch.types)
     return [
-        Said(first + shift, stop + shift, types[first])
-        for first, stop in value_runs(types, begin - shift, end - shift)
+        Said(first + shift, stop + shift, said)
+        for first, stop, said in value_runs(types, begin - shift, end - shift)
     ]
 
 

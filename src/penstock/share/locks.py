@@ -75,7 +75,7 @@ class Locks:
         if not ids:
             return
         first = ids[0]
-        if ids == array("Q", (first,)) * len(ids):
+        if len(ids) == 1 or ids == array("Q", (first,)) * len(ids):
             self._let_go_of(first, len(ids))
         else:
             for number, records in Counter(ids).items():
@@ -97,7 +97,7 @@ class Locks:
     def are_of(self, member: str, ids: array[int]) -> bool:
         """Whether all these locks are the member's."""
         first = ids[0]
-        if ids == array("Q", (first,)) * len(ids):
+        if len(ids) == 1 or ids == array("Q", (first,)) * len(ids):
             return first != NO_LOCK and self._by_id[first].member == member
         return all(
             number != NO_LOCK and self._by_id[number].member == member for number in set(ids)

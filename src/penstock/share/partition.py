@@ -154,8 +154,9 @@ class SharePartition:
     def _room(self) -> int:
         """How many records the window may grow by."""
         window = self._window
-        unfinished = window.held + window.open
-        return self.limits.record_locks_max - unfinished if len(window) < WINDOW_SPAN_MAX else 0
+        if len(window.states) >= WINDOW_SPAN_MAX:
+            return 0
+        return self.limits.record_locks_max - window.unfinished
 
     def _quota(self, max_records: int, mode: AcquireMode, members: int) -> int:
         """How many records a member gets: with whole batches at most its part of what is free."""
@@ -163,7 +164,7 @@ class SharePartition:
             return max_records
         window = self._window
         free = max(self.limits.record_locks_max - window.held, window.open)
-        return min(max_records, -(-free // max(members, 1)))
+        return min(max_records, -(-free // members) if members > 1 else free)
 
     def acquire(
         self,
@@ -192,7 +193,7 @@ class SharePartition:
             self._archive_free(first, last)
         archived = window.done > done
         self._advance()
-        if len(window) == 0 and stretches[0][0] > window.start:
+        if not window.states and stretches[0][0] > window.start:
             window.restart(stretches[0][0])
         acquired: list[Acquired] = []
         if (quota := self._quota(max_records, mode, members)) > 0:
@@ -356,7 +357,8 @@ class SharePartition:
 
     def _advance(self) -> None:
         """The start moves over what is done."""
-        self._window.cut(self._window.finished())
+        if records := self._window.finished():
+            self._window.cut(records)
 
     def invariants(self) -> None:
         window = self._window

@@ -57,21 +57,25 @@ LOCK_BYTES: Final = 8
 
 _BYTE: Final = tuple(bytes((number,)) for number in range(256))
 _OTHER: Final = tuple(re.compile(b"[^" + re.escape(byte) + b"]") for byte in _BYTE)
-_OPEN: Final = re.compile(b"[%c%c]" % (AVAILABLE, UNSEEN))
-_DONE: Final = re.compile(b"[%c%c]*" % (ACKNOWLEDGED, ARCHIVED))
+_DONE: Final = re.compile(b"[%c%c]+" % (ACKNOWLEDGED, ARCHIVED))
 
 
-def run_end(cells: bytes | bytearray, begin: int, end: int) -> int:
-    """Where the cells that equal the one at `begin` end."""
-    found = _OTHER[cells[begin]].search(cells, begin, end)
-    return end if found is None else found.start()
+def value_runs(cells: bytes | bytearray, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The runs of equal cells: where they begin and end, and the value.
 
-
-def value_runs(cells: bytes | bytearray, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The runs of equal cells. Cells behind the run that was given last may change meanwhile."""
+    The cells of a run that was given may change before the next is asked for.
+    """
+    if begin == end:
+        return
+    value = cells[begin]
+    if cells[begin:end] == _BYTE[value] * (end - begin):
+        yield begin, end, value
+        return
     while begin < end:
-        stop = run_end(cells, begin, end)
-        yield begin, stop
+        value = cells[begin]
+        found = _OTHER[value].search(cells, begin, end)
+        stop = end if found is None else found.start()
+        yield begin, stop, value
         begin = stop
 
 
@@ -102,11 +106,6 @@ class Window:
         return self.start + len(self.states) - 1
 
     @property
-    def held(self) -> int:
-        """Records that members hold, or whose change is not written yet."""
-        return len(self.states) - self.open - self.done
-
-    @property
     def open(self) -> int:
         """Records that may be acquired."""
         return self.numbers[AVAILABLE] + self.numbers[UNSEEN]
@@ -117,34 +116,49 @@ class Window:
         return self.numbers[ACKNOWLEDGED] + self.numbers[ARCHIVED]
 
     @property
+    def unfinished(self) -> int:
+        return len(self.states) - self.numbers[ACKNOWLEDGED] - self.numbers[ARCHIVED]
+
+    @property
+    def held(self) -> int:
+        """Records that members hold, or whose change is not written yet."""
+        return self.unfinished - self.numbers[AVAILABLE] - self.numbers[UNSEEN]
+
+    @property
     def done_or_about_to_be(self) -> int:
         numbers = self.numbers
         return self.done + numbers[CHANGING | ACKNOWLEDGED] + numbers[CHANGING | ARCHIVED]
 
     def clip(self, first_offset: int, last_offset: int) -> tuple[int, int]:
         """The part of a range of offsets that lies in the window, which may be empty."""
-        begin = max(first_offset - self.start, 0)
-        return begin, max(min(last_offset + 1 - self.start, len(self.states)), begin)
+        begin, end, size = first_offset - self.start, last_offset + 1 - self.start, len(self.states)
+        if begin < 0:
+            begin = 0
+        if end > size:
+            end = size
+        return (begin, end) if begin < end else (0, 0)
 
     # -- reading -------------------------------------------------------------------------------
 
     def next_open(self, begin: int, end: int) -> int | None:
         """The first record that may be acquired."""
-        found = _OPEN.search(self.states, begin, end)
-        return None if found is None else found.start()
+        available = self.states.find(AVAILABLE, begin, end) if self.numbers[AVAILABLE] else -1
+        unseen = self.states.find(UNSEEN, begin, end) if self.numbers[UNSEEN] else -1
+        if available < 0 or unseen < 0:
+            found = max(available, unseen)
+            return found if found >= 0 else None
+        return min(available, unseen)
 
     def all_in(self, state: int, begin: int, end: int) -> bool:
-        return not self.states[begin:end].strip(_BYTE[state])
+        return self.states[begin:end] == _BYTE[state] * (end - begin)
 
     def state_runs(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Runs of one state: where they begin and end, and the state."""
-        for first, stop in value_runs(self.states, begin, end):
-            yield first, stop, self.states[first]
+        return value_runs(self.states, begin, end)
 
     def count_runs(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Runs of one delivery count: where they begin and end, and the count."""
-        for first, stop in value_runs(self.counts, begin, end):
-            yield first, stop, self.counts[first]
+        return value_runs(self.counts, begin, end)
 
     def lock_runs(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Runs of one lock: where they begin and end, and its id."""
@@ -176,9 +190,9 @@ class Window:
 
     def move(self, begin: int, end: int, old: int, new: int) -> None:
         """Records that are all in one state go to another."""
-        invariant((old, new) in MOVES, f"a record goes from state {old} to {new}")
-        invariant(self.all_in(old, begin, end), f"a record was expected to be in state {old}")
         records = end - begin
+        invariant((old, new) in MOVES, "a record goes to a state that may not follow its own")
+        invariant(self.all_in(old, begin, end), "a record is in another state than expected")
         self.states[begin:end] = _BYTE[new] * records
         self.numbers[old] -= records
         self.numbers[new] += records
@@ -212,7 +226,10 @@ class Window:
 
     def finished(self) -> int:
         """How many records at the beginning are done."""
-        found = _DONE.match(self.states)
+        states = self.states
+        if not states or states[0] not in TERMINAL:
+            return 0
+        found = _DONE.match(states)
         return found.end() if found else 0
 
     def cut(self, records: int) -> None:
