@@ -29,6 +29,7 @@ from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
 from penstock.serving.security import SecurityService
 from penstock.serving.settings import SettingService
+from penstock.serving.share_states import ShareStateService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
 
@@ -56,6 +57,8 @@ class Services:
     """Consumer groups and their offsets."""
     transactions: TransactionService
     """Transactions, and ids for producers."""
+    share_states: ShareStateService
+    """What is persisted of share-partitions, for other nodes."""
     settings: SettingService
     """Settings of topics, brokers and groups."""
     cluster: ClusterService
