@@ -23,6 +23,7 @@ from penstock.controlling.metadata_log import metadata_log_config
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.controlling.suspicions import Suspicions
 from penstock.coordinating.coordinators import CoordinatorEnvironment
+from penstock.coordinating.end_offsets import EndOffsets
 from penstock.coordinating.group_coordinator import GroupCoordinator
 from penstock.coordinating.producer_ids import ProducerIdManager
 from penstock.coordinating.share_coordinator import ShareCoordinator
@@ -67,6 +68,7 @@ from penstock.serving.rights import Rights
 from penstock.serving.security import SecurityService
 from penstock.serving.services import CountError, Services
 from penstock.serving.settings import SettingService
+from penstock.serving.share_groups import ShareGroupService
 from penstock.serving.share_states import ShareStateService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
@@ -120,7 +122,10 @@ class Broker:
         )
         self.producer_ids = ProducerIdManager(self._next_producer_ids)
         coordinating = self._coordinator_environment(rng)
-        self.groups = GroupCoordinator(coordinating)
+        self.share_states = ShareCoordinator(coordinating)
+        self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
+        ends = EndOffsets(self.node_id, self.metadata, self.replicas, self.brokers, peers)
+        self.groups = GroupCoordinator(coordinating, self.persister, ends)
         self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
         self.transactions = TransactionCoordinator(
             coordinating,
@@ -129,8 +134,6 @@ class Broker:
             take_producer_id=self.producer_ids.take,
             write_markers_here=self.markers_here.write,
         )
-        self.share_states = ShareCoordinator(coordinating)
-        self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
         self.verifier = TransactionVerifier(self.node_id, self.brokers, peers, self.transactions)
         self.appends = self._append_service(hints)
         replica_env.on_append_failed = self.appends.write_failed
@@ -178,6 +181,7 @@ class Broker:
             offsets=OffsetService(replicas, self.logs, rights),
             log_dirs=LogDirService(node_id, image, self.logs, replicas, rights),
             groups=GroupService(self.groups, self.transactional_commits, rights),
+            share_groups=ShareGroupService(self.groups.share, rights),
             transactions=TransactionService(
                 self.transactions, self.producer_ids, self.markers_here, rights
             ),
