@@ -188,9 +188,7 @@ class Scenario:
             return f"{e.code.name}: {e.message}"
         self.rig.shard.keep(group, effects)
         self.rig.apply(effects)
-        self.rig.apply(
-            self.rig.shard.initialized(GROUP, list(moved.starts), [], self.rig.now_ms)
-        )
+        self.rig.apply(self.rig.shard.initialized(GROUP, list(moved.starts), [], self.rig.now_ms))
         codes = [
             f"{topic.topic_name}-{p.partition_index} {ErrorCode(p.error_code).name}"
             for topic in moved.topics

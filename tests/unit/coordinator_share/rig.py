@@ -9,9 +9,9 @@ from typing import Any
 
 from penstock.config.group_config import ShareGroupConfig
 from penstock.coordinator.effects import Effects
+from penstock.coordinator.shard import GroupShard
 from penstock.coordinator.share_group import ShareGroup
 from penstock.coordinator.share_group.engine import Initialize
-from penstock.coordinator.shard import GroupShard
 from penstock.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,

@@ -121,7 +121,7 @@ class Engine:
         if roster.assignment_epoch >= roster.epoch or not roster.members:
             return
         due_ms = roster.assignment_ms + self.config.share_assignment_interval_ms
-        if now_ms < due_ms and any(roster.target.values()):
+        if roster.assignment_ms and now_ms < due_ms:
             effects.set_timer(self.timer(ASSIGN), due_ms)
             return
         target = simple(

@@ -20,7 +20,7 @@ from penstock.coordinator.refusals import refuse
 from penstock.coordinator.share_group import entries, heartbeat
 from penstock.coordinator.share_group.assignor import SIMPLE
 from penstock.coordinator.share_group.engine import Engine
-from penstock.coordinator.share_group.roster import LEAVE_EPOCH, Member, Progress
+from penstock.coordinator.share_group.roster import FIRST_EPOCH, LEAVE_EPOCH, Member, Progress
 from penstock.coordinator.share_group.states import StatePartitions
 from penstock.coordinator.share_group_records import (
     ShareGroupCurrentMemberAssignmentKey,
@@ -143,7 +143,7 @@ class ShareGroup:
         self, key: ShareGroupTargetAssignmentMetadataKey, value: Any, _: int
     ) -> None:
         roster = self.engine.roster
-        roster.assignment_epoch = 0 if value is None else value.assignment_epoch
+        roster.assignment_epoch = FIRST_EPOCH if value is None else value.assignment_epoch
         roster.assignment_ms = 0 if value is None else value.assignment_timestamp
 
     def _replay_profile(self, key: ShareGroupMemberMetadataKey, value: Any, _: int) -> None:

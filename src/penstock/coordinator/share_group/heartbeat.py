@@ -3,7 +3,7 @@
 A member makes up its id, joins with epoch 0, repeats its epoch at every heartbeat, and leaves with
 -1. It says what it subscribes to when that changes; the answer carries its epoch, and its
 partitions when those changed or the request was a full one. A member whose last answer was lost
-repeats its previous epoch.
+repeats its previous epoch; it is told its partitions again (Kafka does so only for a full request).
 """
 
 from __future__ import annotations
@@ -50,12 +50,14 @@ def heartbeat(
     profile = _updated(before, request, caller)
     resubscribed = engine.set_profile(request.member_id, profile, effects)
     member = engine.roster.member(request.member_id)
+    answer_was_lost = request.member_epoch != member.progress.epoch
     bumped = engine.follow(effects, resubscribed=resubscribed)
     engine.assign_if_due(effects, now_ms)
     changed = engine.reconcile(member, effects, forced=bumped)
     engine.heard_from(member, effects, now_ms)
     is_full = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
-    effects.answer(caller, _answer(engine, member, with_assignment=changed or is_full))
+    with_assignment = changed or is_full or answer_was_lost
+    effects.answer(caller, _answer(engine, member, with_assignment=with_assignment))
     engine.initialize_new(effects, now_ms)
     return effects
 

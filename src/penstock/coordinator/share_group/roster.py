@@ -14,6 +14,8 @@ from penstock.base.errors import invariant
 from penstock.coordinator.consumer.partitions import Partition
 from penstock.coordinator.share_group.states import StatePartitions
 
+FIRST_EPOCH = 1
+"""The epoch of a group that nobody has joined yet; its target is empty."""
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STABLE = 0
@@ -63,10 +65,9 @@ class Roster:
     )
 
     def __init__(self) -> None:
-        self.epoch = 0
-        """0 until a member comes."""
+        self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
-        self.assignment_epoch = 0
+        self.assignment_epoch = FIRST_EPOCH
         self.assignment_ms = 0
         self.members: dict[str, Member] = {}
         self.members_max = 0
