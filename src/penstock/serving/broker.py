@@ -148,19 +148,22 @@ class Broker:
         self.cluster = ClusterService(
             self.node_id, self.metadata, self.controller, self.suspicions, hints, self.rights
         )
-        self.topics = TopicService(
+        self.topics = self._topic_service()
+        self.audit = self._audit_log(rng)
+        self.services = self._services(count_error)
+        quorum.metadata.on_committed(self.apply)
+
+    def _topic_service(self) -> TopicService:
+        return TopicService(
             self.metadata,
             self.replicas,
             self.controller,
             self.groups,
             self.transactions,
             self.share_states,
-            settings,
+            self.settings,
             self.rights,
         )
-        self.audit = self._audit_log(rng)
-        self.services = self._services(count_error)
-        quorum.metadata.on_committed(self.apply)
 
     def _services(self, count_error: CountError) -> Services:
         """What the doors may call."""

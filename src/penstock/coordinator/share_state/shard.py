@@ -25,7 +25,6 @@ request waits inside the shard. Limits: `BATCH_BYTES_MAX`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, InvariantBroken, invariant
@@ -152,7 +151,7 @@ class ShareStateShard:
         before_ms, size = now_ms - self.environment.config.cold_interval_ms, 0
         for key, state in list(self.states.items()):
             if state.written_ms <= before_ms:
-                again = replace(state, snapshot_epoch=state.snapshot_epoch + 1, written_ms=now_ms)
+                again = state._replace(snapshot_epoch=state.snapshot_epoch + 1, written_ms=now_ms)
                 size += self._write(effects, key, snapshot_value(again))
                 if size >= BATCH_BYTES_MAX:
                     break
@@ -190,7 +189,7 @@ class ShareStateShard:
             now_ms,
         )
         if known is not None and named.state_epoch == KEEP_EPOCH:
-            state = replace(state, state_epoch=known.state_epoch)
+            state = state._replace(state_epoch=known.state_epoch)
         self._write(effects, key, snapshot_value(state))
         return result(InitializeShareGroupStateRequest, key.partition)
 
@@ -274,8 +273,9 @@ class ShareStateShard:
         if state.updates < self.environment.config.updates_per_snapshot:
             self._write(effects, key, update_value(state, change, leader_epoch))
             return
-        snapshot = replace(
-            changed(state, change),
+        snapshot = changed(
+            state,
+            change,
             snapshot_epoch=state.snapshot_epoch + 1,
             leader_epoch=leader_epoch,
             created_ms=now_ms,

@@ -7,7 +7,7 @@ state, for records that are being written and for those that are replayed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from penstock.coordinator.effects import CoordinatorRecord
 from penstock.coordinator.share_state.batches import combined, is_sound
@@ -28,8 +28,7 @@ KEEP_EPOCH = -1
 """A leader or state epoch that is not compared and not changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredState:
+class StoredState(NamedTuple):
     snapshot_epoch: int
     """How many snapshots came before the newest."""
     state_epoch: int
@@ -54,8 +53,7 @@ class StoredState:
         return is_sound(self.batches)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What a leader writes: the start offset -1 leaves the old one."""
 
     start_offset: int
@@ -82,18 +80,19 @@ def after(state: StoredState | None, value: Value) -> StoredState | None:
         return None
     change = Change(value.start_offset, value.delivery_complete_count, batches_of(value))
     epoch = state.leader_epoch if value.leader_epoch == KEEP_EPOCH else value.leader_epoch
-    return replace(changed(state, change), leader_epoch=epoch, updates=state.updates + 1)
+    return changed(state, change, leader_epoch=epoch, updates=state.updates + 1)
 
 
-def changed(state: StoredState, change: Change) -> StoredState:
+def changed(state: StoredState, change: Change, **other: int) -> StoredState:
+    """With `change`, and with what `other` fields are now."""
     start_offset = change.start_offset
     if start_offset == UNINITIALIZED_START:
         start_offset = state.start_offset
-    return replace(
-        state,
+    return state._replace(
         start_offset=start_offset,
         delivery_complete_count=change.delivery_complete_count,
         batches=combined(state.batches, change.batches, start_offset),
+        **other,
     )
 
 
