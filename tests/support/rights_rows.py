@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.auth.types import Operation, PatternType, PermissionType, ResourceType
+from penstock.coordinator.share_state.answers import request_of
 from penstock.wire.messages import add_partitions_to_txn as add_partitions
 from penstock.wire.messages import alter_client_quotas as alter_quotas
 from penstock.wire.messages import (
@@ -31,16 +32,21 @@ from penstock.wire.messages import create_acls as acls
 from penstock.wire.messages import create_partitions as partitions
 from penstock.wire.messages import create_topics as topics
 from penstock.wire.messages import delete_share_group_offsets as forget_shares
+from penstock.wire.messages import delete_share_group_state as states_gone
 from penstock.wire.messages import describe_configs as configs
 from penstock.wire.messages import describe_producers as producers
 from penstock.wire.messages import describe_share_group_offsets as share_offsets
 from penstock.wire.messages import describe_topic_partitions as paged
+from penstock.wire.messages import initialize_share_group_state as states_begun
 from penstock.wire.messages import metadata as meta
 from penstock.wire.messages import offset_commit as commit
 from penstock.wire.messages import offset_delete as offset_del
 from penstock.wire.messages import offset_fetch as offsets
 from penstock.wire.messages import offset_for_leader_epoch as epochs
+from penstock.wire.messages import read_share_group_state as states_read
+from penstock.wire.messages import read_share_group_state_summary as states_summed
 from penstock.wire.messages import txn_offset_commit as txn_commit
+from penstock.wire.messages import write_share_group_state as states_written
 from penstock.wire.messages import write_txn_markers as markers
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest
@@ -306,6 +312,11 @@ def _markers() -> Any:
     )
 
 
+def _share_states(module: Any, kind: type[Any]) -> Any:
+    named = module.PartitionData(partition=0)
+    return _same(request_of(kind, "there", {UNKNOWN_ID: [named]}))
+
+
 _RESOURCES: Final = ((2, "also"), (4, "1"), (32, "there"))
 
 
@@ -563,6 +574,19 @@ ROWS: Final = [
     Row("end", "DESCRIBE txn there", 3, _same(EndTxnRequest(transactional_id="there")),
         [TXN_DENIED]),
     Row("markers", "DESCRIBE cluster", 1, _markers(), [CLUSTER_DENIED]),
+    Row("begin share states", "ALL group there, DESCRIBE cluster", 0,
+        _share_states(states_begun, states_begun.InitializeShareGroupStateRequest),
+        [CLUSTER_DENIED]),
+    Row("read share states", "ALL group there", 0,
+        _share_states(states_read, states_read.ReadShareGroupStateRequest), [CLUSTER_DENIED]),
+    Row("write share states", "ALL group there", 1,
+        _share_states(states_written, states_written.WriteShareGroupStateRequest),
+        [CLUSTER_DENIED]),
+    Row("forget share states", "ALL group there", 0,
+        _share_states(states_gone, states_gone.DeleteShareGroupStateRequest), [CLUSTER_DENIED]),
+    Row("begins of share states", "ALL group there", 1,
+        _share_states(states_summed, states_summed.ReadShareGroupStateSummaryRequest),
+        [CLUSTER_DENIED]),
     Row("commit in a transaction", _IN_TXN, 3, _txn_commit("also", "gone"), [TOPIC_DENIED] * 2),
     Row("commit in a transaction, no group", "WRITE txn there", 3, _txn_commit("there"),
         [GROUP_DENIED]),

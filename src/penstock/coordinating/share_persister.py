@@ -311,7 +311,7 @@ class SharePersister:
     # -- this node -----------------------------------------------------------------------------
 
     def _serve_here(self) -> None:
-        for request, batch in _requests(self._queues.pop(self._node_id, [])):
+        for request, batch in _requests(self._queues.pop(self._node_id, ())):
             answer = self._coordinator.serve(request, _VERSIONS[type(request)])
             if inspect.isawaitable(answer):
                 self._begin(self._take_later(batch, answer))
@@ -372,8 +372,8 @@ class SharePersister:
             else:
                 _tell(question, result)
 
-    async def stop(self) -> None:
-        """Whoever waits is told that the coordinator is not available."""
+    def end_waiting(self) -> None:
+        """The node stops: nothing is asked again, and whoever waits for that is told so."""
         self._stopped = True
         waiting = [question for queue in self._queues.values() for question in queue]
         for handle in self._pausing.values():
@@ -381,12 +381,16 @@ class SharePersister:
         waiting += self._pausing
         self._queues.clear()
         self._pausing.clear()
+        for question in waiting:
+            _refuse(question, ErrorCode.COORDINATOR_NOT_AVAILABLE, _STOPPING)
+
+    async def stop(self) -> None:
+        """What is under way is given up, too."""
+        self.end_waiting()
         tasks = [*self._sending.values(), *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for question in waiting:
-            _refuse(question, ErrorCode.COORDINATOR_NOT_AVAILABLE, _STOPPING)
 
 
 _STOPPING: Final = "this node is stopping"

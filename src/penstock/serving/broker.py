@@ -380,6 +380,7 @@ class Broker:
         """
         self.groups.end_waiting()
         self.transactions.end_waiting()
+        self.persister.end_waiting()
         self.share_states.end_waiting()
         self.reads.end_waiting()
 

@@ -16,6 +16,7 @@ from penstock.serving.broker import Broker
 from penstock.share.types import ShareKey, StateBatch
 from penstock.wire.schema import Message
 from unit.serving.cluster_rig import Nodes, nodes
+from unit.serving.rig import until
 
 ONE = {
     "share_coordinator_state_topic_num_partitions": "1",
@@ -142,6 +143,28 @@ def test_another_node_takes_over_what_was_written(tmp_path: Path) -> None:
             assert codes == [ErrorCode.NONE] * len(cluster.keys)
             for key in cluster.keys:
                 assert (await persister.read(key, 0)).batches == [before, after]
+
+    asyncio.run(test())
+
+
+def test_a_follower_has_what_pruning_left(tmp_path: Path) -> None:
+    async def test() -> None:
+        snapshots = {**ONE, "share_coordinator_snapshot_update_records_per_snapshot": "0"}
+        async with nodes(tmp_path, **snapshots) as made:
+            cluster = await Cluster(made).begin()
+            persister = cluster.elsewhere.persister
+            batch = StateBatch(0, 9, 2, 1)
+            await write_all(persister, cluster.keys, batch)
+            leader = cluster.leader(next(iter(made.running)))
+            made.broker(leader).share_states.prune()
+            logs = [
+                made.broker(node_id).replicas.replica_of(SHARE_STATE_TOPIC, 0).log
+                for node_id in made.running
+            ]
+            await until(lambda: {log.log_start_offset for log in logs} == {len(cluster.keys)})
+            await made.lose(leader)
+            for key in cluster.keys:
+                assert (await persister.read(key, 0)).batches == [batch]
 
     asyncio.run(test())
 
