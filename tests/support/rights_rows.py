@@ -26,13 +26,16 @@ from penstock.wire.messages import (
 )
 from penstock.wire.messages import alter_partition_reassignments as reassign
 from penstock.wire.messages import alter_replica_log_dirs as move
+from penstock.wire.messages import alter_share_group_offsets as move_shares
 from penstock.wire.messages import alter_user_scram_credentials as alter_scram
 from penstock.wire.messages import create_acls as acls
 from penstock.wire.messages import create_partitions as partitions
 from penstock.wire.messages import create_topics as topics
+from penstock.wire.messages import delete_share_group_offsets as forget_shares
 from penstock.wire.messages import delete_share_group_state as states_gone
 from penstock.wire.messages import describe_configs as configs
 from penstock.wire.messages import describe_producers as producers
+from penstock.wire.messages import describe_share_group_offsets as share_offsets
 from penstock.wire.messages import describe_topic_partitions as paged
 from penstock.wire.messages import initialize_share_group_state as states_begun
 from penstock.wire.messages import metadata as meta
@@ -70,6 +73,8 @@ from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.wire.messages.update_features import UpdateFeaturesRequest
@@ -82,7 +87,7 @@ Ids = Mapping[str, bytes]
 
 UNKNOWN_ID: Final = bytes(15) + b"x"
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TXN_DENIED = 29, 30, 31, 53
-UNKNOWN_TOPIC, NOT_ATTEMPTED, UNKNOWN_TOPIC_ID = 3, 55, 100
+UNKNOWN_TOPIC, NOT_ATTEMPTED, NO_GROUP, UNKNOWN_TOPIC_ID = 3, 55, 69, 100
 _TYPES = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
@@ -366,6 +371,33 @@ def _joins(*names: str, group: str = "there") -> Any:
     )
 
 
+def _shares(*names: str, group: str = "there") -> Any:
+    return _same(
+        ShareGroupHeartbeatRequest(
+            group_id=group, member_id="member-1", subscribed_topic_names=list(names)
+        )
+    )
+
+
+def _share_offsets(*names: str) -> Any:
+    topics = [share_offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=n, partitions=[0])
+              for n in names]  # fmt: skip
+    group = share_offsets.DescribeShareGroupOffsetsRequestGroup(group_id="new", topics=topics)
+    return _same(share_offsets.DescribeShareGroupOffsetsRequest(groups=[group]))
+
+
+def _move_shares(*names: str) -> Any:
+    start = move_shares.AlterShareGroupOffsetsRequestPartition(partition_index=9, start_offset=0)
+    topics = [move_shares.AlterShareGroupOffsetsRequestTopic(topic_name=n, partitions=[start])
+              for n in names]  # fmt: skip
+    return _same(move_shares.AlterShareGroupOffsetsRequest(group_id="new", topics=topics))
+
+
+def _forget_shares(*names: str) -> Any:
+    topics = [forget_shares.DeleteShareGroupOffsetsRequestTopic(topic_name=n) for n in names]
+    return _same(forget_shares.DeleteShareGroupOffsetsRequest(group_id="there", topics=topics))
+
+
 def _elect() -> Any:
     wanted = elect_leaders.TopicPartitions(topic="there", partitions=[0])
     return _same(elect_leaders.ElectLeadersRequest(topic_partitions=[wanted], timeout_ms=5_000))
@@ -485,6 +517,24 @@ ROWS: Final = [
     Row("modern describe", "DESCRIBE group modern", 0,
         _same(ConsumerGroupDescribeRequest(group_ids=["modern", "gone"])),
         [TOPIC_DENIED, GROUP_DENIED]),
+    Row("share join", "READ group there, DESCRIBE topic there", 1, _shares("there", "also"),
+        [TOPIC_DENIED]),
+    Row("share join, no group", "READ topic there", 1, _shares("there", group="new"),
+        [GROUP_DENIED]),
+    Row("share describe", "DESCRIBE topic there", 1,
+        _same(ShareGroupDescribeRequest(group_ids=["there"])), [GROUP_DENIED]),
+    Row("share offsets", "DESCRIBE group new, DESCRIBE topic there", 1,
+        _share_offsets("there", "also"), [TOPIC_DENIED]),
+    Row("share offsets, no group", "DESCRIBE topic there", 1, _share_offsets("there"),
+        [GROUP_DENIED]),
+    Row("move shares", "READ group new, READ topic there", 0, _move_shares("there", "also"),
+        [UNKNOWN_TOPIC, TOPIC_DENIED]),
+    Row("move shares, no group", "ALL topic there, DELETE group new", 0, _move_shares("there"),
+        [GROUP_DENIED]),
+    Row("forget shares", "DELETE group there, READ topic there", 0,
+        _forget_shares("there", "also"), [NO_GROUP]),
+    Row("forget shares, no group", "READ group there, READ topic there", 0,
+        _forget_shares("there"), [GROUP_DENIED]),
     Row("create topics", "CREATE topic PREFIX new-", 7, _create("new-1", "gone"),
         [TOPIC_DENIED] * 2),
     Row("create topics, settings seen", "CREATE cluster, DESCRIBE_CONFIGS topic new-2", 7,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from penstock.coordinator.classic.states import State
-from penstock.coordinator.group import CLASSIC, CONSUMER
+from penstock.coordinator.group import CLASSIC, CONSUMER, SHARE
 from penstock.observe.metrics import Reading, Registry
 from penstock.observe.table import GROUPS, GROUPS_MEMBERS, GROUPS_REBALANCES
 
@@ -26,6 +26,7 @@ COUNTED_PER_PART: Final = 1_000
 STATES: Final = tuple(
     [(CLASSIC, state.value) for state in State if state is not State.DEAD]
     + [(CONSUMER, state) for state in ("Empty", "Assigning", "Reconciling", "Stable")]
+    + [(SHARE, state) for state in ("Empty", "Stable")]
 )
 """What is always shown, so that a state that nobody is in is a 0 and not a gap."""
 
@@ -37,7 +38,7 @@ class GroupMetrics:
 
     def _collect(self) -> Iterator[Reading]:
         states = Counter(dict.fromkeys(STATES, 0))
-        members = {CLASSIC: 0, CONSUMER: 0}
+        members = {CLASSIC: 0, CONSUMER: 0, SHARE: 0}
         counted = 0
         for group in self._groups.loaded_groups():
             states[group.group_type, group.state_name] += 1
@@ -50,6 +51,10 @@ class GroupMetrics:
         by_protocol = [GROUPS_MEMBERS.sample(n, protocol) for protocol, n in members.items()]
         yield Reading(GROUPS_MEMBERS, by_protocol)
         rebalances = self._groups.rebalances
-        counts = {CLASSIC: rebalances.classic, CONSUMER: rebalances.consumer}
+        counts = {
+            CLASSIC: rebalances.classic,
+            CONSUMER: rebalances.consumer,
+            SHARE: rebalances.share,
+        }
         by_protocol = [GROUPS_REBALANCES.sample(n, protocol) for protocol, n in counts.items()]
         yield Reading(GROUPS_REBALANCES, by_protocol)

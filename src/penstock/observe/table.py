@@ -207,7 +207,7 @@ GROUPS_MEMBERS: Final = _gauge(
 )
 GROUPS_REBALANCES: Final = _counter(
     "penstock_groups_rebalances_total",
-    "Generations with an assignment (classic) and group epochs (consumer) that began.",
+    "Generations with an assignment (classic) and group epochs (others) that began.",
     "protocol",
 )
 GROUPS_LAG_MESSAGES: Final = _gauge(

@@ -29,6 +29,7 @@ from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
 from penstock.serving.security import SecurityService
 from penstock.serving.settings import SettingService
+from penstock.serving.share_groups import ShareGroupService
 from penstock.serving.share_states import ShareStateService
 from penstock.serving.telemetry import TelemetryService
 from penstock.serving.topics import TopicService
@@ -55,7 +56,9 @@ class Services:
     log_dirs: LogDirService
     """What the replicas on this node take on its disk."""
     groups: GroupService
-    """Consumer groups and their offsets."""
+    """Groups, and the offsets of consumer groups."""
+    share_groups: ShareGroupService
+    """Offsets of share groups."""
     transactions: TransactionService
     """Transactions, and ids for producers."""
     share_states: ShareStateService

@@ -11,11 +11,14 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from penstock.wire.messages.join_group import JoinGroupRequestProtocol
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from support.group_calls import SYNC, connected, join, leave
 from support.groups import STRATEGIES, Member, members, partitions_of, polled, publish, settle
 from support.helpers import TopicMaker, produce_all, producer
 from support.process import BrokerProcess
+from support.raw import RawClient
+from support.waiting import eventually
 
 Run = Callable[..., Any]
 T0 = 1_700_000_000_000
@@ -44,6 +47,33 @@ def places(run: Run, group: str) -> dict[int, int]:
     """The committed offset of each partition, as `describe` tells it."""
     described = run("group", "describe", group, "--format", "json").json()[0]
     return {p["partition"]: p["committed"] for p in described["partitions"]}
+
+
+def shares(client: RawClient, group: str, epoch: int, topics: list[str] | None = None) -> Any:
+    """The answer to a member of a share group."""
+    beat = ShareGroupHeartbeatRequest(
+        group_id=group, member_id="sharer", member_epoch=epoch, subscribed_topic_names=topics
+    )
+    return client.call(beat, 1)
+
+
+def test_a_share_group_is_seen(
+    run: Run, group_node: BrokerProcess, filled: str, group_id: str
+) -> None:
+    with connected(group_node, group_id) as client:
+        eventually(lambda: shares(client, group_id, 0, [filled]).assignment.topic_partitions)
+        entry = {"group": group_id, "type": "share", "protocol": "share", "state": "Stable"}
+        assert entry in run("group", "list", "--type", "share", "--format", "json").json()
+        [described] = run("group", "describe", group_id, "--format", "json").json()
+        assert (described["type"], described["assignor"]) == ("share", "simple")
+        assert [(m["member"], m["partitions"]) for m in described["members"]] == [("sharer", 2)]
+        owned = [(p["topic"], p["partition"], p["owner"]) for p in described["partitions"]]
+        assert owned == [(filled, 0, "sharer"), (filled, 1, "sharer")]
+        assert "type: share, state: Stable" in run("group", "describe", group_id).out
+        busy = run("group", "delete", group_id, "--yes")
+        assert (busy.code, "active members" in busy.sentence) == (1, True)
+        assert shares(client, group_id, -1).error_code == 0
+    assert run("group", "delete", group_id, "--yes").code == 0
 
 
 def test_a_group_of_connect_is_seen(run: Run, group_node: BrokerProcess, group_id: str) -> None:

@@ -38,10 +38,11 @@ NOTHING = {
         ("penstock_groups", "consumer", state): 0
         for state in ("Empty", "Assigning", "Reconciling", "Stable")
     },
+    **{("penstock_groups", "share", state): 0 for state in ("Empty", "Stable")},
     **{
         (name, protocol): 0
         for name in ("penstock_groups_members", "penstock_groups_rebalances_total")
-        for protocol in ("classic", "consumer")
+        for protocol in ("classic", "consumer", "share")
     },
 }
 

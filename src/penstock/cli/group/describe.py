@@ -8,7 +8,7 @@ from penstock.cli.access import Access
 from penstock.cli.errors import CliError
 from penstock.cli.group.groups import Groups
 from penstock.cli.group.options import GroupNames
-from penstock.cli.group.others import Described
+from penstock.cli.group.others import SHARE, Described
 from penstock.cli.kafka import Cluster
 from penstock.cli.offsets import Offsets
 from penstock.cli.options import (
@@ -29,7 +29,10 @@ def describe(
     names = list(dict.fromkeys(names))
     groups.require(names)
     described = groups.describe(names)
-    committed = {name: groups.committed(name) for name in names}
+    committed = {
+        group.group: group.starts if group.type == SHARE else groups.committed(group.group)
+        for group in described
+    }
     read = {p for group in described for m in group.members for p in m.partitions}
     offsets = Offsets(groups.cluster, partial=True)
     ends = _ends(groups, offsets, read.union(*committed.values()))
@@ -58,7 +61,10 @@ def _facts(
     ends: dict[Partition, int],
     offsets: Offsets,
 ) -> dict[str, Any]:
-    owners = {p: member.id for member in group.members for p in member.partitions}
+    owners: dict[Partition, str] = {}
+    for member in group.members:
+        for p in member.partitions:
+            owners[p] = f"{owners[p]}, {member.id}" if p in owners else member.id
     partitions = [
         {
             "topic": p[0],
@@ -66,7 +72,7 @@ def _facts(
             "owner": owners.get(p),
             "committed": committed.get(p),
             "end": ends.get(p),
-            "lag": max(0, ends[p] - committed[p]) if p in ends and p in committed else None,
+            "lag": _lag(group, p, committed, ends),
         }
         for p in sorted(owners.keys() | committed.keys())
     ]
@@ -92,6 +98,14 @@ def _facts(
     if missing := offsets.missing_facts(owners.keys() | committed.keys()):
         facts["missing"] = missing
     return facts
+
+
+def _lag(
+    group: Described, place: Partition, committed: dict[Partition, int], ends: dict[Partition, int]
+) -> int | None:
+    if group.type == SHARE:
+        return group.lags.get(place)
+    return max(0, ends[place] - committed[place]) if place in ends and place in committed else None
 
 
 def _print_group(group: dict[str, Any]) -> None:

@@ -183,4 +183,6 @@ def _described(found: Any, listed: Listed | None) -> Described:
         found.partition_assignor,
         found.coordinator.id if found.coordinator is not None else None,
         sorted(members),
+        {},
+        {},
     )

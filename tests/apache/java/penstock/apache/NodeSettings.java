@@ -19,7 +19,7 @@ import org.apache.kafka.metadata.authorizer.StandardAuthorizer;
  */
 final class NodeSettings {
 
-    private static final List<String> NOT_SERVED = List.of("group.share.", "share.", "group.streams.");
+    private static final List<String> NOT_SERVED = List.of("group.streams.");
     private static final String CONTROLLED_SHUTDOWN = "controlled.shutdown.enable";
 
     private static final String LOGINS = JaasModule.plainLoginModule(
