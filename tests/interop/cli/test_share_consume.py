@@ -13,19 +13,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported
     ConfigResource,
 )
 
-from support.features import SHARE_VERSION, enable_feature
 from support.process import BrokerProcess
 
 Run = Callable[..., Any]
 Names = Callable[[], str]
 Topics = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def share_groups(target: str, shared_node: BrokerProcess) -> None:
-    """Kafka as the tests start it has the feature switched off."""
-    if target == "kafka":
-        enable_feature(shared_node.bootstrap, SHARE_VERSION)
 
 
 @pytest.fixture
