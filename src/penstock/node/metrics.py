@@ -54,6 +54,7 @@ from penstock.partitions.replication_metrics import ReplicationMetrics
 from penstock.serving.audit_log import AuditLog
 from penstock.serving.broker import Broker
 from penstock.serving.quotas import QuotaService
+from penstock.serving.share_metrics import ShareMetrics
 
 
 class NodeMetrics:
@@ -91,6 +92,7 @@ class NodeMetrics:
             broker.clock,
             per_partition=broker.config.penstock_metrics_per_partition,
         )
+        ShareMetrics(registry, broker.share)
         registry.add_source(lambda: _storage(broker))
         registry.add_source(lambda: encryption_metrics(broker.logs))
         registry.add_source(lambda: _audit(broker.audit))

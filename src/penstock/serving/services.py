@@ -29,6 +29,7 @@ from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
 from penstock.serving.security import SecurityService
 from penstock.serving.settings import SettingService
+from penstock.serving.share import ShareService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
 
@@ -54,6 +55,8 @@ class Services:
     """What the replicas on this node take on its disk."""
     groups: GroupService
     """Consumer groups and their offsets."""
+    share: ShareService
+    """Records for the members of share groups, and their acknowledgements."""
     transactions: TransactionService
     """Transactions, and ids for producers."""
     settings: SettingService
