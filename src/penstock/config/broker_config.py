@@ -28,6 +28,7 @@ from penstock.config.broker_security import (
     check_sasl,
     check_tls,
 )
+from penstock.config.broker_share_coordinator import ShareCoordinatorSettings
 from penstock.config.broker_table import BrokerTable
 from penstock.config.broker_transactions import TransactionSettings
 from penstock.config.kafka_settings import read_kafka_settings
@@ -208,6 +209,7 @@ class BrokerConfig(
     EncryptionSettings,
     GroupSettings,
     TransactionSettings,
+    ShareCoordinatorSettings,
 ):
     without_effect: tuple[tuple[str, str], ...] = ()
     """Settings of Kafka that were given and have no effect, with their values."""

@@ -32,6 +32,12 @@ served; where no level was ever finalised they are: clusters of earlier releases
 """
 
 
+SHARE_VERSION: Final = "share.version"
+"""1: share groups (KIP-932). At level 0, and where no level was ever finalised, they are not
+served.
+"""
+
+
 class Levels(NamedTuple):
     lowest: int
     highest: int
@@ -50,6 +56,7 @@ SUPPORTED_FEATURES: Final[dict[str, Levels]] = {
     KRAFT_VERSION: Levels(1, 1),
     TRANSACTION_VERSION: Levels(0, 2),
     GROUP_VERSION: Levels(0, 1),
+    SHARE_VERSION: Levels(0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: Levels(0, 1),
     ROLES_VERSION: Levels(0, 1),
 }

@@ -30,6 +30,7 @@ from penstock.serving.records import RecordService
 from penstock.serving.security import SecurityService
 from penstock.serving.settings import SettingService
 from penstock.serving.share import ShareService
+from penstock.serving.share_states import ShareStateService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
 
@@ -59,6 +60,8 @@ class Services:
     """Records for the members of share groups, and their acknowledgements."""
     transactions: TransactionService
     """Transactions, and ids for producers."""
+    share_states: ShareStateService
+    """What is persisted of share-partitions, for other nodes."""
     settings: SettingService
     """Settings of topics, brokers and groups."""
     cluster: ClusterService
