@@ -30,6 +30,10 @@ GROUP_VERSION: Final = "group.version"
 """1: groups whose members are assigned by the coordinator (KIP-848). At level 0 they are not
 served; where no level was ever finalised they are: clusters of earlier releases have them so.
 """
+SHARE_VERSION: Final = "share.version"
+"""1: share groups (KIP-932). At level 0, and where no level was ever finalised, they are not
+served.
+"""
 
 
 SHARE_VERSION: Final = "share.version"
