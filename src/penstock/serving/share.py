@@ -205,9 +205,7 @@ class ShareService:
             raise TOPIC_DENIED
         self._replicas.registration(key.topic_id, key.partition)
 
-    def _fetched(
-        self, flight: ShareFetchInFlight, request: ShareFetch, done: OnFetched
-    ) -> None:
+    def _fetched(self, flight: ShareFetchInFlight, request: ShareFetch, done: OnFetched) -> None:
         session, epoch = flight.session, request.body.share_session_epoch
         if self._in_flight.get(session) is flight:
             del self._in_flight[session]
@@ -215,9 +213,7 @@ class ShareService:
             self._end(session)
         elif session.epoch != _after(epoch):
             flight.found.clear()
-            flight.response = ShareFetchResponse(
-                error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH
-            )
+            flight.response = ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
             done(flight)
             return
         self._answers.fetch(flight, is_first=epoch == FIRST_EPOCH)
@@ -237,9 +233,7 @@ class ShareService:
         over = self._loop.create_future()
         acks = Acknowledging(lambda: over.set_result(None))
         renews = body.is_renew_ack and version >= RENEW_FROM
-        await in_turns(
-            self._acks.begin(member, body.topics, acks, version=version, renews=renews)
-        )
+        await in_turns(self._acks.begin(member, body.topics, acks, version=version, renews=renews))
         await over
         if body.share_session_epoch == LAST_EPOCH:
             self._end(session)

@@ -35,9 +35,7 @@ Place: TypeAlias = tuple[Uuid, int]
 Given: TypeAlias = (
     Sequence[share_fetch.AcknowledgementBatch] | Sequence[share_acknowledge.AcknowledgementBatch]
 )
-Topics: TypeAlias = (
-    Sequence[share_fetch.FetchTopic] | Sequence[share_acknowledge.AcknowledgeTopic]
-)
+Topics: TypeAlias = Sequence[share_fetch.FetchTopic] | Sequence[share_acknowledge.AcknowledgeTopic]
 
 
 class Member(NamedTuple):

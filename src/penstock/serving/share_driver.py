@@ -275,7 +275,9 @@ class ShareDriver:
     # -- what members do -----------------------------------------------------------------------
 
     def may_acquire(self, member_id: str, members: int) -> bool:
-        return self.core is not None and self.is_active and self.core.may_acquire(member_id, members)
+        return (
+            self.core is not None and self.is_active and self.core.may_acquire(member_id, members)
+        )
 
     @property
     def fetch_offset(self) -> int:

@@ -175,9 +175,7 @@ class SharePartitions:
     # -- settings of groups --------------------------------------------------------------------
 
     def config(self, group_id: str) -> ShareGroupConfig:
-        return share_group_config(
-            self._image.config(ResourceType.GROUP, group_id), self._config()
-        )
+        return share_group_config(self._image.config(ResourceType.GROUP, group_id), self._config())
 
     def _limits(self, group_id: str) -> ShareLimits:
         config = self.config(group_id)

@@ -1,4 +1,4 @@
-"""Plain values of share groups, which leaders, the persister and the coordinator of their state share.
+"""Plain values of share groups: for leaders, the persister and the coordinator of their state.
 
 The numbers of `RecordState` are Kafka's, as they are persisted and travel between brokers.
 """
