@@ -1,4 +1,4 @@
-"""The acknowledgements that one request carries: checked, begun, and answered when they are written.
+"""The acknowledgements of one request: checked, begun, and answered when they are written.
 
 Each partition stands for itself: what is wrong with the acknowledgements of one does not hold up
 the others. Owned by the event loop's thread.

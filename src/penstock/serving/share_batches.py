@@ -1,4 +1,4 @@
-"""Where the batches lie in what was read of a log, and which of them belong to aborted transactions.
+"""Where batches lie in what was read of a log, and which belong to aborted transactions.
 
 Headers alone are looked at; of control batches the one record, which says what they end. Pure.
 """
@@ -89,18 +89,3 @@ def _ends_aborted(batch: memoryview) -> bool:
         return bool(records) and control_type(records[0]) is ControlType.ABORT
     except CorruptRecord:
         return False
-
-
-def without(acquired: Sequence[Acquired], ranges: Sequence[tuple[int, int]]) -> list[Acquired]:
-    """What is left of `acquired` without the `ranges`; both are in the order of their offsets."""
-    left: list[Acquired] = []
-    for first, last, count in acquired:
-        for start, end in ranges:
-            if end < first or start > last:
-                continue
-            if first < start:
-                left.append(Acquired(first, start - 1, count))
-            first = end + 1
-        if first <= last:
-            left.append(Acquired(first, last, count))
-    return left

@@ -252,6 +252,11 @@ class ShareDriver:
         """Whether nothing is under way that a new one would have to know."""
         return not self._writing and not self._begun and not self._held
 
+    @property
+    def records_in_flight(self) -> int:
+        """Records that members hold."""
+        return 0 if self.core is None else self.core.held
+
     # -- waiting fetches -----------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -419,11 +424,10 @@ class ShareDriver:
 
     def _run_out(self) -> None:
         self._timer = None
-        change = self._active().expire(self._env.now_ms())
-        if change is not None:
-            self._env.counts.lock_timeouts += sum(
-                batch.last_offset - batch.first_offset + 1 for batch in change.batches
-            )
+        core = self._active()
+        before = core.timed_out
+        change = core.expire(self._env.now_ms())
+        self._env.counts.lock_timeouts += core.timed_out - before
         self._begin(change, None)
         self.wake()
 

@@ -37,10 +37,11 @@ from penstock.log.index import AbortedTxn
 from penstock.log.limits import SEALED_ON_LOOP_BYTES_MAX
 from penstock.log.slice import LogSlice
 from penstock.net.turn import begin
-from penstock.serving.share_batches import aborted_ranges, batches_in, covering, without
+from penstock.serving.share_batches import aborted_ranges, batches_in, covering
 from penstock.serving.share_driver import ShareDriver
 from penstock.serving.share_in_flight import Given, ShareFetchInFlight
 from penstock.serving.share_partitions import SharePartitions
+from penstock.share.partition import without
 from penstock.share.session import ShareSessions
 from penstock.share.types import ShareKey
 
@@ -48,7 +49,7 @@ log = logging.getLogger("penstock.serving")
 
 COLD_READERS: Final = 2
 READ_BYTES_MAX: Final = 1024 * 1024
-"""Of one partition at a time, unless its first batch is larger: it is read and checked in one piece."""
+"""Of one partition at a time, unless its first batch is larger: it is read in one piece."""
 READ_BYTES_MIN: Final = 64 * 1024
 RECORDS_AHEAD: Final = 2
 """For how many times the records that may be acquired there is room: sizes differ."""
