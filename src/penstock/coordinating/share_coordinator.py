@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +38,7 @@ from penstock.coordinator.share_state.answers import answer, nothing, request_of
 from penstock.coordinator.share_state.config import Environment, WriteCounts
 from penstock.metadata.features import SHARE_VERSION
 from penstock.metadata.names import SHARE_STATE_TOPIC
+from penstock.observe.metrics import Histogram
 from penstock.share.types import ShareKey
 from penstock.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from penstock.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
@@ -76,6 +77,7 @@ class ShareCoordinator(ShardedCoordinator[ShareStateShard]):
             expiry_interval_s=(config.share_coordinator_cold_partition_snapshot_interval_ms / 1000),
         )
         self.counts = WriteCounts()
+        self.write_seconds = Histogram()
         self.pruned: dict[int, int] = {}
         """Where the logs of this node's shards begin since they were pruned last."""
         self._prune_interval_s = config.share_coordinator_state_topic_prune_interval_ms / 1000
@@ -123,6 +125,19 @@ class ShareCoordinator(ShardedCoordinator[ShareStateShard]):
 
     def serve(self, request: Any, version: int) -> Message | Awaitable[Message]:
         """The answer to one of the five requests about states, or a future of it."""
+        answer = self._serve(request, version)
+        if isinstance(request, WriteShareGroupStateRequest) and inspect.isawaitable(answer):
+            return self._timed(answer)
+        return answer
+
+    async def _timed(self, answer: Awaitable[Message]) -> Message:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        given = await answer
+        self.write_seconds.observe(loop.time() - begun_s)
+        return given
+
+    def _serve(self, request: Any, version: int) -> Message | Awaitable[Message]:
         empty = any(not topic.partitions for topic in request.topics)
         if not request.group_id or not request.topics or empty:
             return nothing(request)
@@ -198,9 +213,9 @@ class ShareCoordinator(ShardedCoordinator[ShareStateShard]):
     def _given_up(self, index: int) -> None:
         self.pruned.pop(index, None)
 
-    def shard_sizes(self) -> Iterable[int]:
-        """How many share-partitions each loaded shard keeps, for metrics."""
-        return (len(shard.states) for shard in self._active_shards())
+    def states(self) -> int:
+        """How many share-partitions the loaded shards keep, for metrics."""
+        return sum(len(shard.states) for shard in self._active_shards())
 
     async def stop(self) -> None:
         await super().stop()

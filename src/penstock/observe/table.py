@@ -278,6 +278,25 @@ PARTITION_OLDEST_TRANSACTION_SECONDS: Final = _gauge(
     "partition",
 )
 
+# -- share groups ------------------------------------------------------------------------------
+
+SHARE_COORDINATOR_STATES: Final = _gauge(
+    "penstock_share_coordinator_states", "Share-partitions whose state this node keeps."
+)
+SHARE_COORDINATOR_WRITES: Final = _counter(
+    "penstock_share_coordinator_writes_total",
+    "Changes of share-partitions that were written, those of leaders' epochs among them.",
+)
+SHARE_COORDINATOR_WRITE_SECONDS: Final = _histogram(
+    "penstock_share_coordinator_write_seconds",
+    "Time until a request to write changes of share-partitions was committed.",
+)
+SHARE_COORDINATOR_PRUNED_OFFSET: Final = _gauge(
+    "penstock_share_coordinator_pruned_offset",
+    "Up to which offset a partition of __share_group_state was pruned last.",
+    "partition",
+)
+
 # -- logs and the disk -------------------------------------------------------------------------
 
 PARTITIONS: Final = _gauge("penstock_partitions", "Partitions on this node.")

@@ -38,7 +38,7 @@ from penstock.serving.share_in_flight import (
 from penstock.serving.share_partitions import SharePartitions
 from penstock.serving.share_read import ShareReads
 from penstock.share.partition import AcquireMode
-from penstock.share.session import ShareSession, ShareSessions
+from penstock.share.session import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, ShareSessions
 from penstock.share.types import ShareKey
 from penstock.wire.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
@@ -49,9 +49,6 @@ from penstock.wire.messages.share_fetch import ShareFetchResponse
 log = logging.getLogger("penstock.serving")
 
 MEMBER_ID_CHARS_MAX: Final = 36
-FIRST_EPOCH: Final = 0
-LAST_EPOCH: Final = -1
-EPOCH_MAX: Final = 2**31 - 1
 RENEW_ALONE: Final = "max_bytes, min_bytes, max_records and max_wait_ms are 0 with is_renew_ack"
 _DISABLED: Final = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are switched off")
 
@@ -72,14 +69,13 @@ class ShareService:
         self._replicas = replicas
         self._rights = rights
         self.partitions = partitions
-        self.sessions = ShareSessions(lambda: config().group_share_max_share_sessions)
+        self._config = config
+        self.sessions = ShareSessions(config().group_share_max_share_sessions)
         self._reads = ShareReads(partitions, self.sessions, lambda: config().fetch_max_bytes)
         self._acks = Acknowledger(partitions, replicas, rights)
         self._answers = ShareAnswers(hints, partitions)
         self._loop = asyncio.get_running_loop()
         self._in_flight: dict[ShareSession, ShareFetchInFlight] = {}
-        self.lost_sessions = 0
-        """Sessions that ended with their connection."""
 
     @property
     def _is_on(self) -> bool:
@@ -141,18 +137,16 @@ class ShareService:
         """The session of the request, as it is with it."""
         body, epoch = request.body, request.body.share_session_epoch
         _, group_id, member_id = member
-        if epoch == LAST_EPOCH:
-            session = self.sessions.get(group_id, member_id)
-            if session is None:
-                raise ApiError(ErrorCode.SHARE_SESSION_NOT_FOUND)
-            return session
+        if epoch == FINAL_EPOCH:
+            return self.sessions.ending(group_id, member_id)
         wanted = [(t.topic_id, p.partition_index) for t in body.topics for p in t.partitions]
-        if epoch != FIRST_EPOCH:
+        if epoch != INITIAL_EPOCH:
             forgotten = [(t.topic_id, i) for t in body.forgotten_topics_data for i in t.partitions]
             return self.sessions.updated(group_id, member_id, epoch, wanted, forgotten)
-        if any(p.acknowledgement_batches for t in body.topics for p in t.partitions):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a new session has nothing to acknowledge")
-        return self.sessions.opened(group_id, member_id, request.connection, wanted)
+        acknowledges = any(p.acknowledgement_batches for t in body.topics for p in t.partitions)
+        return self.sessions.opened(
+            group_id, member_id, wanted, request.connection, acknowledges=acknowledges
+        )
 
     def _params(self, member: Member, request: ShareFetch) -> ShareParams:
         body = request.body
@@ -181,11 +175,11 @@ class ShareService:
             member, body.topics, flight.acks, version=request.version, renews=renews
         )
         epoch, params = body.share_session_epoch, flight.params
-        if renews or epoch == LAST_EPOCH:
+        if renews or epoch == FINAL_EPOCH:
             flight.fetched()
             return
         keys = []
-        for topic_id, index in flight.session.rotated(epoch):
+        for topic_id, index in flight.session.in_turn(epoch):
             key = ShareKey(member.group_id, topic_id, index)
             try:
                 self._check_partition(member.principal, key)
@@ -209,14 +203,14 @@ class ShareService:
         session, epoch = flight.session, request.body.share_session_epoch
         if self._in_flight.get(session) is flight:
             del self._in_flight[session]
-        if epoch == LAST_EPOCH:
+        if epoch == FINAL_EPOCH:
             self._end(session)
-        elif session.epoch != _after(epoch):
+        elif not session.awaits(epoch):
             flight.found.clear()
             flight.response = ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
             done(flight)
             return
-        self._answers.fetch(flight, is_first=epoch == FIRST_EPOCH)
+        self._answers.fetch(flight, is_first=epoch == INITIAL_EPOCH)
         done(flight)
 
     # -- acknowledging -------------------------------------------------------------------------
@@ -235,7 +229,7 @@ class ShareService:
         renews = body.is_renew_ack and version >= RENEW_FROM
         await in_turns(self._acks.begin(member, body.topics, acks, version=version, renews=renews))
         await over
-        if body.share_session_epoch == LAST_EPOCH:
+        if body.share_session_epoch == FINAL_EPOCH:
             self._end(session)
         return self._answers.acknowledged(group_id, acks)
 
@@ -244,26 +238,26 @@ class ShareService:
     def connection_lost(self, connection: Hashable) -> None:
         """The sessions that came by it end, and what their members hold is free for others."""
         for session in self.sessions.connection_lost(connection):
-            self.lost_sessions += 1
             self._ended(session)
 
     def _end(self, session: ShareSession) -> None:
         """The member has ended its session, unless it has another by now."""
-        if self.sessions.closed(session):
-            self._ended(session)
+        group_id, member_id = session.key
+        if self.sessions.get(group_id, member_id) is session:
+            self._ended(self.sessions.closed(group_id, member_id))
 
     def _ended(self, session: ShareSession) -> None:
         flight = self._in_flight.pop(session, None)
         if flight is not None:
             flight.supersede()
-        group_id = session.group_id
-        for topic_id, index in session.partitions:
+        group_id, member_id = session.key
+        for topic_id, index in session:
             try:
                 driver = self.partitions.found(ShareKey(group_id, topic_id, index))
             except ApiError:
                 continue  # it was never fetched from, or another node leads it now
-            driver.release(session.member_id)
-        if not self.sessions.has_group(group_id):
+            driver.release(member_id)
+        if not self.sessions.sessions_of(group_id):
             self.partitions.group_unused(group_id)
 
     def end_waiting(self) -> None:
@@ -280,16 +274,12 @@ class ShareService:
         """`delta` was applied to the image, and the replicas follow it."""
         self.partitions.apply(delta)
         if delta.features_changed and not self._is_on:
-            self.sessions.clear()
             self.partitions.drop_all(_DISABLED)
 
     def settings_changed(self) -> None:
+        """The node's own settings have changed."""
+        self.sessions.sessions_max = self._config().group_share_max_share_sessions
         self.partitions.settings_changed()
-
-
-def _after(epoch: int) -> int:
-    """The epoch that follows in a session."""
-    return 1 if epoch == EPOCH_MAX else epoch + 1
 
 
 def _refuse_fetch(error: ApiError, done: OnFetched) -> None:

@@ -38,7 +38,7 @@ class ShareAnswers:
         session = flight.session
         answers: dict[Place, share_fetch.PartitionData] = {}
         for place, given in flight.found.items():
-            is_shown = session.shows(
+            is_shown = session.must_answer(
                 place, records=len(given.records) > 0, error=given.error is not None
             )
             if is_shown or is_first:
@@ -59,7 +59,7 @@ class ShareAnswers:
             topic.partitions.append(data)
         flight.response = ShareFetchResponse(
             throttle_time_ms=flight.throttle_ms,
-            acquisition_lock_timeout_ms=self._lock_ms(session.group_id),
+            acquisition_lock_timeout_ms=self._lock_ms(session.key.group_id),
             responses=list(topics.values()),
         )
 

@@ -34,7 +34,7 @@ class ShareMetrics:
         share = self._share
         counts = share.partitions.counts
         yield SHARE_SESSIONS.one(len(share.sessions))
-        yield SHARE_SESSIONS_LOST.one(share.lost_sessions)
+        yield SHARE_SESSIONS_LOST.one(share.sessions.evicted)
         yield SHARE_PARTITIONS.one(len(share.partitions))
         in_flight = 0
         for number, driver in enumerate(share.partitions, 1):

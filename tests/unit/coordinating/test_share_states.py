@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import uuid_text
 from penstock.coordinating.share_persister import ShareSummary
+from penstock.coordinator.share_state import ShareStateShard
 from penstock.metadata.names import SHARE_STATE_TOPIC
 from penstock.share.types import ShareKey, ShareState, StateBatch
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -100,5 +102,108 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
                 await persister.read(key, 3)
             assert refusal.value.code is ErrorCode.INVALID_REQUEST
             assert await persister.summary("g", [key[1:]]) == {key[1:]: ShareSummary(0, 0, -1, -1)}
+
+    asyncio.run(run())
+
+
+def log_of(rig: Rig, key: ShareKey) -> Any:
+    index = rig.broker.share_states.index_of(key)
+    assert index is not None
+    return rig.broker.replicas.leader_of(SHARE_STATE_TOPIC, index).log
+
+
+def shard_of(rig: Rig, key: ShareKey) -> ShareStateShard:
+    index = rig.broker.share_states.index_of(key)
+    assert index is not None
+    return rig.broker.share_states._drivers[index].shard
+
+
+def test_a_log_begins_where_its_oldest_newest_snapshot_stands(tmp_path: Path) -> None:
+    few = {
+        "share_coordinator_state_topic_num_partitions": "1",
+        "share_coordinator_snapshot_update_records_per_snapshot": "3",
+    }
+
+    async def run() -> None:
+        async with running(tmp_path, **few) as rig:
+            cold, hot = await begun(rig, 0, 1)
+            coordinator = rig.broker.share_states
+            for offset in range(9):
+                batch = StateBatch(offset, offset, ACKED, 1)
+                assert await written(rig, hot, batch) is ErrorCode.NONE
+            log = log_of(rig, cold)
+            coordinator.prune()
+            assert log.log_start_offset == 0  # the only snapshot of the cold one
+            assert await written(rig, cold, start=7) is ErrorCode.NONE
+            await rig.broker.persister.initialize("g", {cold[1:]: (2, 5)})
+            coordinator.prune()
+            assert log.log_start_offset == coordinator.pruned[0] > 8
+            known = dict(shard_of(rig, hot).states)
+        async with running(tmp_path, **few) as rig:
+            await until(lambda: rig.broker.share_states.states() == 2)
+            assert shard_of(rig, hot).states == known
+            assert log_of(rig, hot).log_start_offset > 8
+            found = await rig.broker.persister.read(hot, 0)
+            assert found.batches == [StateBatch(0, 8, ACKED, 1)]
+
+    asyncio.run(run())
+
+
+def test_what_is_not_committed_prunes_nothing(tmp_path: Path) -> None:
+    """The newest snapshot may yet be lost: until then the one before it counts."""
+    settings = {**SETTINGS, "log_flush_interval_messages": "1"}
+
+    async def run() -> None:
+        async with running(tmp_path, **settings) as rig:
+            [key] = await begun(rig, 0)
+            with rig.held_flushes() as flushed:
+                again = asyncio.ensure_future(
+                    rig.broker.persister.initialize("g", {key[1:]: (2, 0)})
+                )
+                log = log_of(rig, key)
+                await until(lambda: log.log_end_offset == 2)
+                rig.broker.share_states.prune()
+                await asyncio.sleep(0.05)
+                assert log.log_start_offset == 0
+                flushed.set()
+                assert await again == {key[1:]: ErrorCode.NONE}
+            assert log.log_start_offset == 1
+
+    asyncio.run(run())
+
+
+def test_states_of_deleted_topics_are_forgotten(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, **SETTINGS) as rig:
+            [gone] = await begun(rig, 0, group="a")
+            [kept] = await begun(rig, 0, group="b")
+            await rig.delete_topic("of-a")
+            await until(lambda: rig.broker.share_states.states() == 1)
+            assert kept in shard_of(rig, kept).states
+            codes = await asyncio.wait_for(rig.broker.persister.summary("b", [kept[1:]]), 20)
+            assert codes == {kept[1:]: ShareSummary(1, 0, 0, 0)}
+        async with running(tmp_path, **SETTINGS) as rig:
+            await until(lambda: rig.broker.share_states.states() == 1)
+            assert gone not in shard_of(rig, gone).states
+
+    asyncio.run(run())
+
+
+def test_a_scrape_shows_what_the_coordinator_does(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, **SETTINGS) as rig:
+            [key] = await begun(rig, 0)
+            await written(rig, key, StateBatch(0, 0, ACKED, 1))
+            await rig.broker.persister.initialize("g", {key[1:]: (2, 0)})
+            rig.broker.share_states.prune()
+            assert rig.node.metrics is not None
+            text = rig.node.metrics.registry.render().decode()
+            found = dict(
+                re.findall(r"^penstock_share_coordinator_(\S+) (\S+)$", text, re.MULTILINE)
+            )
+            index = rig.broker.share_states.index_of(key)
+            for name in ("states", "writes_total", "write_seconds_count"):
+                assert float(found[name]) == 1
+            assert float(found[f'pruned_offset{{partition="{index}"}}']) == 2
 
     asyncio.run(run())

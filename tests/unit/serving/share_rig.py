@@ -67,7 +67,7 @@ class ShareMember:
             "group_id": GROUP,
             "member_id": self.name,
             "share_session_epoch": self.epoch,
-            "max_wait_ms": 0,
+            "max_wait_ms": 60_000,
             "min_bytes": 1,
             "max_bytes": 1 << 20,
             "max_records": 500,

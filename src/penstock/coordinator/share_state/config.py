@@ -23,9 +23,7 @@ class WriteCounts:
     """For metrics; all shards of a node count together."""
 
     writes: int = 0
-    """Writes that were asked for, and reads that had to write an epoch."""
-    snapshots: int = 0
-    """Snapshots among the records."""
+    """Changes that were written, those of reads that had to write an epoch among them."""
 
 
 @dataclass(frozen=True, slots=True)
