@@ -36,12 +36,6 @@ served.
 """
 
 
-SHARE_VERSION: Final = "share.version"
-"""1: share groups (KIP-932). At level 0, and where no level was ever finalised, they are not
-served.
-"""
-
-
 class Levels(NamedTuple):
     lowest: int
     highest: int

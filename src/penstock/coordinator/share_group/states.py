@@ -7,8 +7,8 @@
     deleting      it was asked to forget the topic              its answer; asked again by the next
                                                                 deletion
 
-The three are one record of the group. Immutable and compared by value, but for the times, which no
-record carries: a record is written exactly when a stage changes.
+The three are one record of the group. Immutable and compared by value: a record is written exactly
+when one of them changes. A record's own time stands for the times, which it does not carry.
 """
 
 from __future__ import annotations
