@@ -4,7 +4,7 @@ of the acknowledgements. Owned by the event loop's thread.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from penstock.base.errors import ApiError
 from penstock.base.ids import Uuid
@@ -66,7 +66,8 @@ class ShareAnswers:
     def _fetched(
         self, flight: ShareFetchInFlight, place: Place, given: Given
     ) -> share_fetch.PartitionData:
-        data = share_fetch.PartitionData(partition_index=place[1], records=given.records)
+        records = cast(bytes, given.records)  # a view of them is as good
+        data = share_fetch.PartitionData(partition_index=place[1], records=records)
         data.acquired_records = [
             share_fetch.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
             for first, last, count in given.acquired

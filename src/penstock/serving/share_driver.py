@@ -42,6 +42,7 @@ OnDone: TypeAlias = Callable[[ApiError | None], None]
 """Called once, when a change is written, or with the error why it is not."""
 
 MS_PER_S: Final = 1_000
+_LEFT: Final = ApiError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the group has no session here")
 
 
 class State(Enum):
@@ -132,6 +133,7 @@ class ShareDriver:
         "_loading",
         "_missed",
         "_on_gone",
+        "_retires",
         "_timer",
         "_timer_ms",
         "_writing",
@@ -167,6 +169,7 @@ class ShareDriver:
         """How large a record was in the last read, 0 if that is not known."""
         self._missed: dict[Waiting, None] = {}
         self._held = False
+        self._retires = False
         self._begun: list[_Begun] = []
         self._writing = False
         self._loading: asyncio.Task[None] | None = None
@@ -247,10 +250,20 @@ class ShareDriver:
     def is_active(self) -> bool:
         return self.state is State.ACTIVE
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is under way that a new one would have to know."""
-        return not self._writing and not self._begun and not self._held
+    def retire(self) -> None:
+        """No member fetches here any more: leave when nothing is under way that the next one would
+        have to know.
+        """
+        self._retires = True
+        self._leave_if_idle()
+
+    def serve_on(self) -> None:
+        """A member fetches here again."""
+        self._retires = False
+
+    def _leave_if_idle(self) -> None:
+        if self._retires and not (self._writing or self._begun or self._held):
+            self.fence(_LEFT)
 
     @property
     def records_in_flight(self) -> int:
@@ -276,6 +289,7 @@ class ShareDriver:
         missed, self._missed = self._missed, {}
         for waiting in missed:
             waiting.wake()
+        self._leave_if_idle()
 
     # -- what members do -----------------------------------------------------------------------
 
@@ -398,6 +412,7 @@ class ShareDriver:
             self._write()
             self._settle()
             self.wake()
+            self._leave_if_idle()
 
     def _finish(self, core: SharePartition, begun: list[_Begun], *, failed: bool) -> None:
         now_ms = self._env.now_ms()

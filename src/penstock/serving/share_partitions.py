@@ -35,7 +35,6 @@ LATEST: Final = "latest"
 EARLIEST: Final = "earliest"
 _MOVED: Final = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads now")
 _DELETED: Final = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
-_LEFT: Final = ApiError(ErrorCode.SHARE_SESSION_NOT_FOUND, "the group has no session here")
 
 
 class SharePartitions:
@@ -57,8 +56,6 @@ class SharePartitions:
         self._drivers: dict[ShareKey, ShareDriver] = {}
         self._of_partition: dict[tuple[Uuid, int], dict[ShareKey, ShareDriver]] = {}
         self._of_group: dict[str, dict[ShareKey, ShareDriver]] = {}
-        self._unused: set[str] = set()
-        """Groups without a session here, some of whose share-partitions are not idle yet."""
 
     def __len__(self) -> int:
         return len(self._drivers)
@@ -86,9 +83,9 @@ class SharePartitions:
         """The one to fetch from, which is loaded on first need; `ApiError` if the node does not
         lead the partition.
         """
-        self._unused.discard(key.group_id)
         driver = self._drivers.get(key)
         if driver is not None and self._leads(driver):
+            driver.serve_on()
             return driver
         partition = self._replicas.leader_of(key.topic_id, key.partition)
         driver = ShareDriver(self._env, key, partition, self._gone)
@@ -124,17 +121,8 @@ class SharePartitions:
 
     def group_unused(self, group_id: str) -> None:
         """The last session of the group here has ended."""
-        self._unused.add(group_id)
-        self.sweep()
-
-    def sweep(self) -> None:
-        """Drop what belongs to groups without a session, once nothing of it is being written."""
-        for group_id in list(self._unused):
-            for driver in list(self._of_group.get(group_id, {}).values()):
-                if driver.is_idle:
-                    driver.fence(_LEFT)
-            if group_id not in self._of_group:
-                self._unused.discard(group_id)
+        for driver in list(self._of_group.get(group_id, {}).values()):
+            driver.retire()
 
     def drop_all(self, error: ApiError) -> None:
         for driver in self:

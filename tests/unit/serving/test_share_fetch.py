@@ -71,12 +71,13 @@ def test_acknowledgements_come_with_the_next_fetch(tmp_path: Path) -> None:
             member = await member_of(rig, topic)
             await published(member.peer, topic, 4)
             assert acquired(await member.fetch((0, 1))) == [(0, 3, 1)]
-            answer = await member.fetch((), {0: [(0, 2, RELEASE)], 1: [(7, 9, ACCEPT)]})
+            acks = {0: [(0, 2, RELEASE)], 1: [(7, 9, ACCEPT)]}
+            answer = await member.fetch((), acks)
             found = partitions_of(answer)
             assert found[0].acknowledge_error_code == 0
             assert found[1].acknowledge_error_code == ErrorCode.INVALID_RECORD_STATE
             assert found[1].error_code == 0
-            assert acquired(await member.fetch(())) == [(0, 2, 2)]
+            assert acquired(answer) == [(0, 2, 2)], "what is free again comes at once"
 
     run(test)
 
@@ -95,11 +96,11 @@ def test_the_sessions_rules(tmp_path: Path) -> None:
             refused = await member.fetch((), {0: [(0, 0, ACCEPT)]}, share_session_epoch=0)
             assert refused.error_code == ErrorCode.INVALID_REQUEST
             member.epoch = 0
-            assert (await member.fetch()).error_code == 0
+            assert (await member.fetch(max_wait_ms=0)).error_code == 0
             code = ErrorCode.INVALID_SHARE_SESSION_EPOCH
             assert (await member.fetch(share_session_epoch=2)).error_code == code
             assert (await member.acknowledge(share_session_epoch=0)).error_code == code
-            assert (await member.fetch(share_session_epoch=1)).error_code == 0
+            assert (await member.fetch(share_session_epoch=1, max_wait_ms=0)).error_code == 0
             code = ErrorCode.INVALID_REQUEST
             assert (await member.fetch(group_id=None)).error_code == code
             assert (await member.fetch(member_id="")).error_code == code
@@ -116,14 +117,14 @@ def test_a_full_cache_of_sessions_refuses_after_the_wait(tmp_path: Path) -> None
             topic = await rig.topic()
             await begin_group(rig, topic)
             first, second = [await member_of(rig, topic, name) for name in ("a", "b")]
-            await first.fetch()
+            await first.fetch(max_wait_ms=0)
             began = asyncio.get_running_loop().time()
             answer = await second.fetch(max_wait_ms=100)
             assert answer.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
             assert asyncio.get_running_loop().time() - began > 0.09
             assert (await first.acknowledge(share_session_epoch=-1)).error_code == 0
             second.epoch = 0
-            assert (await second.fetch()).error_code == 0
+            assert (await second.fetch(max_wait_ms=0)).error_code == 0
 
     run(test)
 
@@ -155,7 +156,7 @@ def test_a_closed_session_gives_back_what_is_not_acknowledged(tmp_path: Path) ->
             first, second, third = [await member_of(rig, topic, name) for name in "abc"]
             await published(first.peer, topic, 5)
             assert await first.taken() == [(0, 4, 1)]
-            assert await second.taken() == []
+            assert await second.taken(max_wait_ms=50) == []
             assert await first.said((0, 1, ACCEPT), share_session_epoch=-1) == 0
             assert await second.taken() == [(2, 4, 2)]
             answer = await second.fetch((), {0: [(2, 2, ACCEPT)]}, share_session_epoch=-1)
@@ -252,7 +253,7 @@ def test_wrong_acknowledgements(tmp_path: Path) -> None:
             member, other = [await member_of(rig, topic, name) for name in ("a", "b")]
             await published(member.peer, topic, 5)
             assert await member.taken() == [(0, 4, 1)]
-            await other.fetch()
+            await other.fetch(max_wait_ms=0)
             wrong = ErrorCode.INVALID_REQUEST
             assert await member.said((2, 1, ACCEPT)) == wrong
             assert await member.said((0, 1, [ACCEPT] * 3)) == wrong
@@ -280,10 +281,14 @@ def test_errors_of_partitions(tmp_path: Path) -> None:
             found = partitions_of(answer)
             assert found[4].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert found[0].error_code == 0
-            assert 4 in partitions_of(await member.fetch(()))
+            assert 4 in partitions_of(await member.fetch((), max_wait_ms=0))
             member.epoch = 0
             member.topic = RawTopic("unknown", bytes(15) + b"x")
-            found = partitions_of(await member.fetch((0,), ))
+            found = partitions_of(
+                await member.fetch(
+                    (0,),
+                )
+            )
             assert found[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
     run(test)
