@@ -119,9 +119,7 @@ class ShareService:
                 return refuse.cancel
             _refuse_fetch(e, done)
             return None
-        before = self._in_flight.get(session)
-        if before is not None:
-            before.supersede()
+        self._supersede(session)
         flight = ShareFetchInFlight(
             self._reads,
             self._params(member, request),
@@ -143,10 +141,17 @@ class ShareService:
         if epoch != INITIAL_EPOCH:
             forgotten = [(t.topic_id, i) for t in body.forgotten_topics_data for i in t.partitions]
             return self.sessions.updated(group_id, member_id, epoch, wanted, forgotten)
+        self._supersede(self.sessions.get(group_id, member_id))
         acknowledges = any(p.acknowledgement_batches for t in body.topics for p in t.partitions)
         return self.sessions.opened(
             group_id, member_id, wanted, request.connection, acknowledges=acknowledges
         )
+
+    def _supersede(self, session: ShareSession | None) -> None:
+        """Have a fetch of this session that still waits answered: its member has sent another."""
+        before = None if session is None else self._in_flight.pop(session, None)
+        if before is not None:
+            before.supersede()
 
     def _params(self, member: Member, request: ShareFetch) -> ShareParams:
         body = request.body
@@ -210,6 +215,8 @@ class ShareService:
             flight.response = ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
             done(flight)
             return
+        if flight.usage is not None and not flight.metered:
+            flight.throttle_ms = flight.usage.requested()
         self._answers.fetch(flight, is_first=epoch == INITIAL_EPOCH)
         done(flight)
 
@@ -247,9 +254,7 @@ class ShareService:
             self._ended(self.sessions.closed(group_id, member_id))
 
     def _ended(self, session: ShareSession) -> None:
-        flight = self._in_flight.pop(session, None)
-        if flight is not None:
-            flight.supersede()
+        self._supersede(session)
         group_id, member_id = session.key
         for topic_id, index in session:
             try:

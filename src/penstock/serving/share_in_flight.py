@@ -85,6 +85,7 @@ class ShareFetchInFlight(ShareFetchResult):
         "acks",
         "drivers",
         "found",
+        "metered",
         "params",
         "session",
         "usage",
@@ -108,6 +109,8 @@ class ShareFetchInFlight(ShareFetchResult):
         self.drivers: dict[ShareDriver, None] = {}
         """Those it fetches from, in the order in which they are served."""
         self.found: dict[Place, Given] = {}
+        self.metered = False
+        """Whether its quotas have been asked."""
         self._fetched = False
         self._checking = False
         self._again = False
@@ -122,7 +125,11 @@ class ShareFetchInFlight(ShareFetchResult):
     @property
     def is_last_try(self) -> bool:
         """Whether it is to be answered with what is there, however little."""
-        return self._overdue or self.params.max_wait_ms <= 0 or not self.drivers
+        return self._overdue or self.params.max_wait_ms <= 0
+
+    def hurry(self) -> None:
+        """There is something that the client has to know now."""
+        self._overdue = True
 
     # -- as a waiter of partitions and share-partitions ----------------------------------------
 

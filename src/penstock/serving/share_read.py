@@ -38,7 +38,7 @@ from penstock.log.limits import SEALED_ON_LOOP_BYTES_MAX
 from penstock.log.slice import LogSlice
 from penstock.net.turn import begin
 from penstock.serving.share_batches import aborted_ranges, batches_in, covering
-from penstock.serving.share_driver import ShareDriver
+from penstock.serving.share_driver import ShareDriver, State
 from penstock.serving.share_in_flight import Given, ShareFetchInFlight
 from penstock.serving.share_partitions import SharePartitions
 from penstock.share.partition import without
@@ -185,6 +185,8 @@ class ShareReads:
             if driver.error is not None:
                 flight.unwatch(driver)
                 flight.refuse(driver.key, driver.error)
+                if driver.state is State.FENCED:
+                    flight.hurry()  # what failed to load would only fail again
             elif driver.may_acquire(member_id, self._members(driver)) and driver.hold(flight):
                 parts.append(_Part(driver))
             yield
@@ -226,7 +228,7 @@ class ShareReads:
         log_ = partition.log
         end = partition.last_stable_offset if params.read_committed else partition.high_watermark
         offset = part.offset = driver.fetch_offset
-        if offset >= end:
+        if offset >= end or (limit <= 0 and not min_one):
             return
         wanted = driver.record_bytes * params.max_records * RECORDS_AHEAD or READ_BYTES_MAX
         limit = min(limit, READ_BYTES_MAX, max(wanted, READ_BYTES_MIN))
@@ -280,6 +282,7 @@ class ShareReads:
         left = list(reversed(parts))
         try:
             if flight.usage is not None and not flight.is_over:
+                flight.metered = True
                 flight.throttle_ms = flight.usage.fetched(sum(len(part.data) for part in parts))
             records = flight.params.max_records
             while left:

@@ -34,6 +34,11 @@ async def published(peer: Peer, topic: RawTopic, *sizes: int, partition: int = 0
         assert (await peer.produce(topic, records, partition=partition)).error_code == 0
 
 
+async def all_loaded(rig: Rig, count: int) -> None:
+    partitions = rig.broker.share.partitions
+    await until(lambda: [driver.is_active for driver in partitions] == [True] * count)
+
+
 async def member_of(rig: Rig, topic: RawTopic, name: str = "member") -> ShareMember:
     return ShareMember(await rig.peer(), topic, name)
 
@@ -332,9 +337,11 @@ def test_max_bytes_is_divided_and_the_first_batch_is_whole(tmp_path: Path) -> No
             await begin_group(rig, topic, (0, 1))
             member = await member_of(rig, topic)
             size = len(batch([b"v0"]))
+            await member.fetch((0, 1), max_wait_ms=0)
+            await all_loaded(rig, 2)
             for index in (0, 1):
                 await published(member.peer, topic, 1, 1, 1, partition=index)
-            answer = await member.fetch((0, 1), max_bytes=4 * size)
+            answer = await member.fetch((), max_bytes=4 * size)
             assert (acquired(answer, 0), acquired(answer, 1)) == ([(0, 1, 1)], [(0, 1, 1)])
             answer = await member.fetch((), max_bytes=1)
             assert [acquired(answer, index) for index in (0, 1)] == [[], [(2, 2, 1)]]
