@@ -122,6 +122,8 @@ class Broker:
         )
         self.producer_ids = ProducerIdManager(self._next_producer_ids)
         coordinating = self._coordinator_environment(rng)
+        self.share_states = ShareCoordinator(coordinating)
+        self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
         self.groups = GroupCoordinator(coordinating)
         self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
         self.transactions = TransactionCoordinator(
@@ -131,9 +133,6 @@ class Broker:
             take_producer_id=self.producer_ids.take,
             write_markers_here=self.markers_here.write,
         )
-        self.share_states = ShareCoordinator(coordinating)
-        self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
-        self.share = self._share_service(hints)
         self.verifier = TransactionVerifier(self.node_id, self.brokers, peers, self.transactions)
         self.appends = self._append_service(hints)
         replica_env.on_append_failed = self.appends.write_failed
@@ -148,19 +147,22 @@ class Broker:
         self.cluster = ClusterService(
             self.node_id, self.metadata, self.controller, self.suspicions, hints, self.rights
         )
-        self.topics = TopicService(
+        self.topics = self._topic_service()
+        self.audit = self._audit_log(rng)
+        self.services = self._services(count_error)
+        quorum.metadata.on_committed(self.apply)
+
+    def _topic_service(self) -> TopicService:
+        return TopicService(
             self.metadata,
             self.replicas,
             self.controller,
             self.groups,
             self.transactions,
             self.share_states,
-            settings,
+            self.settings,
             self.rights,
         )
-        self.audit = self._audit_log(rng)
-        self.services = self._services(count_error)
-        quorum.metadata.on_committed(self.apply)
 
     def _services(self, count_error: CountError) -> Services:
         """What the doors may call."""
