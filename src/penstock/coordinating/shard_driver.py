@@ -226,6 +226,11 @@ class ShardDriver(Generic[S]):
             self._after_commit([(token, ErrorCode.NONE)], [])
         return waiting.answer
 
+    @property
+    def unready(self) -> ErrorCode | None:
+        """Why nothing can be asked of the shard now."""
+        return None if self.state is ShardState.ACTIVE else _TURNED_AWAY[self.state]
+
     def _unready(self, kind: type) -> ErrorCode | None:
         """Why a request of this type cannot be accepted now."""
         if self.state is not ShardState.ACTIVE:

@@ -306,6 +306,24 @@ class GroupShard:
         new = ShareGroup(request.group_id, self.environment)
         return self._hand_to_new(new, request, caller, now_ms)
 
+    def share_group(self, group_id: str) -> ShareGroup:
+        """ApiError unless there is a share group of this id."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ShareGroup):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, _not_there(group_id, group, SHARE))
+        return group
+
+    def share_group_or_new(self, group_id: str) -> ShareGroup:
+        """The share group of this id, or an empty one, which is not kept yet."""
+        if group_id in self.groups:
+            return self.share_group(group_id)
+        return ShareGroup(group_id, self.environment)
+
+    def keep(self, group: ShareGroup, effects: Effects) -> None:
+        """After an event of a group that may be new: it is kept if the event changed it."""
+        if effects.records:
+            self.groups[group.group_id] = group
+
     def initialized(
         self,
         group_id: str,

@@ -23,6 +23,7 @@ from penstock.controlling.metadata_log import metadata_log_config
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.controlling.suspicions import Suspicions
 from penstock.coordinating.coordinators import CoordinatorEnvironment
+from penstock.coordinating.end_offsets import EndOffsets
 from penstock.coordinating.group_coordinator import GroupCoordinator
 from penstock.coordinating.producer_ids import ProducerIdManager
 from penstock.coordinating.share_coordinator import ShareCoordinator
@@ -69,6 +70,7 @@ from penstock.serving.services import CountError, Services
 from penstock.serving.settings import SettingService
 from penstock.serving.share import ShareService
 from penstock.serving.share_partitions import SharePartitions
+from penstock.serving.share_groups import ShareGroupService
 from penstock.serving.share_states import ShareStateService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
@@ -124,7 +126,9 @@ class Broker:
         coordinating = self._coordinator_environment(rng)
         self.share_states = ShareCoordinator(coordinating)
         self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
-        self.groups = GroupCoordinator(coordinating)
+        self.share = self._share_service(hints)
+        ends = EndOffsets(self.node_id, self.metadata, self.replicas, self.brokers, peers)
+        self.groups = GroupCoordinator(coordinating, self.persister, ends)
         self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
         self.transactions = TransactionCoordinator(
             coordinating,
@@ -184,6 +188,7 @@ class Broker:
             log_dirs=LogDirService(node_id, image, self.logs, replicas, rights),
             groups=GroupService(self.groups, self.transactional_commits, rights),
             share=self.share,
+            share_groups=ShareGroupService(self.groups.share, rights),
             transactions=TransactionService(
                 self.transactions, self.producer_ids, self.markers_here, rights
             ),

@@ -1,7 +1,7 @@
 """What administrators do to share groups: move or forget offsets, delete groups.
 
-Offsets lie with the share coordinator, so each of these is two events: the first checks, writes what
-is intended and says what to ask the share coordinator, the second writes what it answered.
+Offsets lie with the share coordinator, so each of these is two events: the first checks, writes
+what is intended and says what to ask the share coordinator, the second writes what it answered.
 Who fails in between leaves partitions in their stage: initialising ones are asked for again by the
 group's members, those being deleted by the next deletion.
 
