@@ -42,6 +42,7 @@ BY_FILE = frozenset(
         "interop/test_referee_rights",
         "interop/test_referee_security_scenario",
         "interop/test_referee_settings",
+        "interop/test_referee_share_state",
         "interop/test_referee_transactions_scenario",
         # Clients and tools whose protocol others speak in each run.
         "interop/cli/test_generated_in_prometheus",

@@ -19,6 +19,7 @@ NAMES = {
     "acls": "org.apache.kafka.tools.AclCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
     "configs": "kafka.admin.ConfigCommand",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",

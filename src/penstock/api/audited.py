@@ -21,8 +21,10 @@ from penstock.wire.schema import Message
 _OF_BROKERS: Final = frozenset(
     {
         ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         ApiKey.DELETE_GROUPS,
         ApiKey.DELETE_RECORDS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
         ApiKey.OFFSET_DELETE,
     }
 )

@@ -1,8 +1,8 @@
-"""FindCoordinator (10), versions 0 to 6: the node that coordinates a group or a transactional id.
+"""FindCoordinator (10), versions 0 to 6: the node that coordinates a group or a transactional id,
+or keeps the state of a share-partition.
 
-The first question creates `__consumer_offsets` or `__transaction_state`. There is no coordinator of
-share groups yet: those keys are answered with COORDINATOR_NOT_AVAILABLE and a message, a code that
-clients retry rather than pass to the application.
+The first question creates `__consumer_offsets`, `__transaction_state` or `__share_group_state`.
+Only nodes ask for a share-partition, `group:topic id:partition`, from version 6 on.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from penstock.wire.messages.find_coordinator import (
 )
 
 BATCHED_FROM = 4
+SHARE_FROM = 6
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 KEYS_PER_CHECK = 100
 """Keys that are looked up before the clock is checked."""
@@ -74,8 +75,7 @@ async def _coordinator_of(
     if key_type == TRANSACTION:
         return await services.transactions.coordinator_of(request.principal, key)
     if key_type == SHARE:
-        services.quorum.require_node(request.principal)
-        raise ApiError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not available on this cluster"
-        )
+        if request.version < SHARE_FROM:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "version 6 knows share-partitions")
+        return await services.share_states.coordinator_of(request.principal, key)
     raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no coordinator type {key_type}")

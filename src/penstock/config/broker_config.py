@@ -16,7 +16,7 @@ from penstock.base.ids import parse_uuid
 from penstock.config.broker_audit import AuditSettings
 from penstock.config.broker_cluster import ClusterSettings, check_cluster
 from penstock.config.broker_encryption import EncryptionSettings, check_encryption
-from penstock.config.broker_groups import CLASSIC, GroupSettings
+from penstock.config.broker_groups import GroupSettings, check_groups
 from penstock.config.broker_log import LogSettings
 from penstock.config.broker_net import NetworkSettings
 from penstock.config.broker_quotas import QuotaSettings
@@ -28,6 +28,7 @@ from penstock.config.broker_security import (
     check_sasl,
     check_tls,
 )
+from penstock.config.broker_share_coordinator import ShareCoordinatorSettings
 from penstock.config.broker_table import BrokerTable
 from penstock.config.broker_transactions import TransactionSettings
 from penstock.config.kafka_settings import read_kafka_settings
@@ -208,6 +209,7 @@ class BrokerConfig(
     EncryptionSettings,
     GroupSettings,
     TransactionSettings,
+    ShareCoordinatorSettings,
 ):
     without_effect: tuple[tuple[str, str], ...] = ()
     """Settings of Kafka that were given and have no effect, with their values."""
@@ -388,7 +390,7 @@ def _check(config: BrokerConfig) -> None:
     _check_controller_listeners(config)
     check_cluster(config, config.node_id, {listener.name for listener in config.listen})
     check_encryption(config, config.penstock_encryption_key_id)
-    _check_group_times(config)
+    check_groups(config)
     _check_time("log.retention.ms", config.log_retention_ms)
     _check_time("log.retention.minutes", config.log_retention_minutes)
     _check_time("log.retention.hours", config.log_retention_hours)
@@ -445,36 +447,6 @@ def _check_protocols(config: BrokerConfig) -> None:
         if config.protocol(name) in SASL_PROTOCOLS:
             mechanisms = config.mechanisms(name)
             check_sasl(name, mechanisms, config.sasl_oauthbearer_jwks_endpoint_url)
-
-
-def _check_group_times(config: BrokerConfig) -> None:
-    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
-        raise ConfigError(
-            f"group.min.session.timeout.ms ({config.group_min_session_timeout_ms}) cannot be more "
-            f"than group.max.session.timeout.ms ({config.group_max_session_timeout_ms})"
-        )
-    for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-        field = what.replace(".", "_")
-        low = getattr(config, f"group_consumer_min_{field}")
-        high = getattr(config, f"group_consumer_max_{field}")
-        value = getattr(config, f"group_consumer_{field}")
-        if not low <= value <= high:
-            raise ConfigError(
-                f"group.consumer.{what} cannot be '{value}': it must be between "
-                f"group.consumer.min.{what} ({low}) and group.consumer.max.{what} ({high})"
-            )
-    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
-        raise ConfigError(
-            "group.consumer.heartbeat.interval.ms must be less than "
-            "group.consumer.session.timeout.ms"
-        )
-    if CLASSIC not in config.group_coordinator_rebalance_protocols:
-        raise ConfigError(
-            "group.coordinator.rebalance.protocols cannot be "
-            f"{','.join(config.group_coordinator_rebalance_protocols)!r}: it must name classic"
-        )
-    if not config.group_consumer_assignors:
-        raise ConfigError("group.consumer.assignors cannot be empty: name at least one")
 
 
 def _check_time(name: str, value: int | None) -> None:

@@ -1,10 +1,12 @@
-"""Broker settings of consumer groups and of the topic that keeps their offsets."""
+"""Broker settings of groups and of the topic that keeps their offsets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.config.broker_share import ShareGroupSettings
 from penstock.config.table import (
+    ConfigError,
     Importance,
     OneOf,
     SettingType,
@@ -18,6 +20,17 @@ CLASSIC = "classic"
 SERVED_PROTOCOLS = (CLASSIC, "consumer")
 OTHER_PROTOCOLS = ("streams", "share")
 """Kafka's further group protocols, which may be named and have no effect."""
+TIMES = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+BOUNDED = {
+    "consumer": TIMES,
+    "share": (
+        *TIMES,
+        "record.lock.duration.ms",
+        "delivery.count.limit",
+        "partition.max.record.locks",
+    ),
+}
+"""By kind of group: what has a least and a most that groups may set."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,8 @@ class ClassicGroupSettings:
         SERVED_PROTOCOLS,
         "The group protocols that members may speak; `classic` must be among them. `streams` and "
         "`share` may be named, as in Kafka's default `classic,consumer,streams`, and have no "
-        "effect: there are no such groups here.",
+        "effect: there are no streams groups here, and share groups depend on the feature "
+        "`share.version` alone.",
         rule=OneOf((*SERVED_PROTOCOLS, *OTHER_PROTOCOLS)),
     )
     group_min_session_timeout_ms: int = setting(
@@ -191,7 +205,9 @@ class ConsumerGroupSettings:
 
 
 @dataclass(frozen=True)
-class GroupSettings(OffsetsTopicSettings, ClassicGroupSettings, ConsumerGroupSettings):
+class GroupSettings(
+    OffsetsTopicSettings, ClassicGroupSettings, ConsumerGroupSettings, ShareGroupSettings
+):
     """Everything about groups."""
 
     @property
@@ -199,3 +215,45 @@ class GroupSettings(OffsetsTopicSettings, ClassicGroupSettings, ConsumerGroupSet
         """What `group.coordinator.rebalance.protocols` names in vain."""
         named = self.group_coordinator_rebalance_protocols
         return tuple(protocol for protocol in named if protocol in OTHER_PROTOCOLS)
+
+
+def check_groups(config: GroupSettings) -> None:
+    """Raises `ConfigError` where settings of groups contradict each other."""
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise ConfigError(
+            f"group.min.session.timeout.ms ({config.group_min_session_timeout_ms}) cannot be more "
+            f"than group.max.session.timeout.ms ({config.group_max_session_timeout_ms})"
+        )
+    for kind, bounded in BOUNDED.items():
+        for what in bounded:
+            _check_bounds(config, kind, what)
+        session = getattr(config, f"group_{kind}_session_timeout_ms")
+        if getattr(config, f"group_{kind}_heartbeat_interval_ms") >= session:
+            raise ConfigError(
+                f"group.{kind}.heartbeat.interval.ms must be less than "
+                f"group.{kind}.session.timeout.ms"
+            )
+    if CLASSIC not in config.group_coordinator_rebalance_protocols:
+        raise ConfigError(
+            "group.coordinator.rebalance.protocols cannot be "
+            f"{','.join(config.group_coordinator_rebalance_protocols)!r}: it must name classic"
+        )
+    if not config.group_consumer_assignors:
+        raise ConfigError("group.consumer.assignors cannot be empty: name at least one")
+    if config.group_share_max_share_sessions < config.group_share_max_size:
+        raise ConfigError(
+            f"group.share.max.share.sessions ({config.group_share_max_share_sessions}) cannot be "
+            f"less than group.share.max.size ({config.group_share_max_size})"
+        )
+
+
+def _check_bounds(config: GroupSettings, kind: str, what: str) -> None:
+    field = what.replace(".", "_")
+    low = getattr(config, f"group_{kind}_min_{field}")
+    high = getattr(config, f"group_{kind}_max_{field}")
+    value = getattr(config, f"group_{kind}_{field}")
+    if not low <= value <= high:
+        raise ConfigError(
+            f"group.{kind}.{what} cannot be '{value}': it must be between "
+            f"group.{kind}.min.{what} ({low}) and group.{kind}.max.{what} ({high})"
+        )

@@ -1,28 +1,54 @@
-"""The settings that a consumer group may have of its own, each field a row of the table.
+"""The settings that a group may have of its own, each field a row of the table.
 
 What a group does not set, the broker's setting of the same meaning decides (`group.` before the
-name). Bounds are the broker's, too. Groups without settings of their own share one object.
+name), where there is one. Bounds are the broker's, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock.config.table import ConfigError, SettingType, Synonym, Table, at_least, setting
+from penstock.config.durations import duration_ms
+from penstock.config.table import (
+    Checked,
+    ConfigError,
+    OneOf,
+    SettingType,
+    Synonym,
+    Table,
+    at_least,
+    setting,
+)
 
 if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
+
+BY_DURATION: Final = "by_duration:"
 
 
 def _from(name: str) -> tuple[Synonym, ...]:
     return (Synonym(name),)
 
 
+def _is_offset_reset(text: str) -> bool:
+    if text in ("latest", "earliest"):
+        return True
+    age_ms = reset_age_ms(text)
+    return age_ms is not None and age_ms >= 0
+
+
+def reset_age_ms(text: str) -> int | None:
+    """How long ago a group begins by `share.auto.offset.reset`; None if not by a duration."""
+    if not text.startswith(BY_DURATION):
+        return None
+    return duration_ms(text.removeprefix(BY_DURATION))
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupConfig:
-    """What is in force for one group."""
+    """What is in force for one consumer group."""
 
     consumer_session_timeout_ms: int = setting(
         SettingType.INT,
@@ -47,19 +73,90 @@ class ConsumerGroupConfig:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ShareGroupConfig:
+    """What is in force for one share group."""
+
+    share_session_timeout_ms: int = setting(
+        SettingType.INT,
+        45_000,
+        "After how long without a heartbeat a member of the share group is taken to be gone.",
+        rule=at_least(1),
+        synonyms=_from("group.share.session.timeout.ms"),
+    )
+    share_heartbeat_interval_ms: int = setting(
+        SettingType.INT,
+        5_000,
+        "How often members of the share group are told to send heartbeats.",
+        rule=at_least(1),
+        synonyms=_from("group.share.heartbeat.interval.ms"),
+    )
+    share_record_lock_duration_ms: int = setting(
+        SettingType.INT,
+        30_000,
+        "How long a consumer may keep a record that it got before others get it.",
+        rule=at_least(1_000),
+        synonyms=_from("group.share.record.lock.duration.ms"),
+    )
+    share_delivery_count_limit: int = setting(
+        SettingType.INT,
+        5,
+        "How often a record is delivered at most; then it is archived.",
+        rule=at_least(2),
+        synonyms=_from("group.share.delivery.count.limit"),
+    )
+    share_partition_max_record_locks: int = setting(
+        SettingType.INT,
+        2_000,
+        "How many records of one partition may be on their way to consumers of the share group.",
+        rule=at_least(100),
+        synonyms=_from("group.share.partition.max.record.locks"),
+    )
+    share_auto_offset_reset: str = setting(
+        SettingType.STRING,
+        "latest",
+        "Where a share group begins in a partition that is new to it: with what is written from "
+        "now on (`latest`), with what is there (`earliest`), or with what is at most so old "
+        "(`by_duration:` and a duration as in ISO 8601, such as `by_duration:PT1H`).",
+        rule=Checked(
+            _is_offset_reset, "latest, earliest, or by_duration: with a duration (PnDTnHnMn.nS)"
+        ),
+    )
+    share_isolation_level: str = setting(
+        SettingType.STRING,
+        "read_uncommitted",
+        "Whether the share group gets all records of transactions, or those of committed ones.",
+        rule=OneOf(("read_committed", "read_uncommitted")),
+    )
+    share_renew_acknowledge_enable: bool = setting(
+        SettingType.BOOLEAN,
+        True,
+        "Whether consumers may ask for more time with a record (acknowledgements of type renew).",
+    )
+    share_assignment_interval_ms: int = setting(
+        SettingType.INT,
+        1_000,
+        "The least time between two assignments of the share group.",
+        rule=at_least(0),
+        synonyms=_from("group.share.assignment.interval.ms"),
+    )
+
+
+OF_LOOP: Final = "assignments are made on the node's one loop"
 GROUP_SETTINGS = Table(
     "group",
-    ConsumerGroupConfig,
+    (ConsumerGroupConfig, ShareGroupConfig),
     absent={
-        "consumer.assignor.offload.enable": "assignments are made on the node's one loop",
-        "share.": "there are no share groups yet",
+        "consumer.assignor.offload.enable": OF_LOOP,
+        "share.assignor.offload.enable": OF_LOOP,
         "streams.": "there are no streams groups",
     },
 )
+_SHARE_ROWS: Final = Table("group", ShareGroupConfig, absent={})
 
 
 class GroupDefaults(Protocol):
-    """The broker's settings that a group's stand over."""
+    """The broker's settings that those of a consumer group stand over."""
 
     @property
     def group_consumer_session_timeout_ms(self) -> int: ...
@@ -72,7 +169,7 @@ class GroupDefaults(Protocol):
 
 
 def group_defaults(broker: GroupDefaults) -> ConsumerGroupConfig:
-    """What is in force for a group without settings of its own."""
+    """What is in force for a consumer group without settings of its own."""
     return ConsumerGroupConfig(
         broker.group_consumer_session_timeout_ms,
         broker.group_consumer_heartbeat_interval_ms,
@@ -82,10 +179,37 @@ def group_defaults(broker: GroupDefaults) -> ConsumerGroupConfig:
 
 def group_config(overrides: Mapping[str, str], broker: GroupDefaults) -> ConsumerGroupConfig:
     """A group's stored settings over the broker's; those that this release does not know or allow
-    are left out.
+    are left out, and those of share groups.
     """
-    values: dict[str, Any] = GROUP_SETTINGS.usable(overrides)
+    own = {name: text for name, text in overrides.items() if name.startswith("consumer.")}
+    values: dict[str, Any] = GROUP_SETTINGS.usable(own)
     return replace(group_defaults(broker), **values)
+
+
+def share_group_defaults(broker: BrokerConfig) -> ShareGroupConfig:
+    """What is in force for a share group without settings of its own."""
+    values: dict[str, Any] = {
+        row.field: getattr(broker, f"group_{row.field}") for row in _SHARE_ROWS if row.synonyms
+    }
+    return ShareGroupConfig(**values)
+
+
+def share_group_config(overrides: Mapping[str, str], broker: BrokerConfig) -> ShareGroupConfig:
+    """A share group's stored settings over the broker's.
+
+    Bounds of the broker may have changed since they were stored: a number beyond them counts as the
+    bound. Those that this release does not know or allow are left out.
+    """
+    defaults = share_group_defaults(broker)
+    own = {name: text for name, text in overrides.items() if name in _SHARE_ROWS}
+    if not own:
+        return defaults
+    values: dict[str, Any] = _SHARE_ROWS.usable(own)
+    for row in _SHARE_ROWS:
+        if row.synonyms and row.field in values:
+            low, high = _bounds(row.name, broker)
+            values[row.field] = min(max(values[row.field], low), high)
+    return replace(defaults, **values)
 
 
 def check_group_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
@@ -93,17 +217,31 @@ def check_group_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> 
     values: dict[str, Any] = GROUP_SETTINGS.parse(overrides)
     for name in overrides:
         row = GROUP_SETTINGS[name]
-        what = name.removeprefix("consumer.")
-        low = getattr(broker, f"group_consumer_min_{what.replace('.', '_')}")
-        high = getattr(broker, f"group_consumer_max_{what.replace('.', '_')}")
+        if not row.synonyms:
+            continue
+        kind, _, what = name.partition(".")
+        low, high = _bounds(name, broker)
         if not low <= values[row.field] <= high:
             raise ConfigError(
                 f"{name} cannot be '{overrides[name]}': it must be between "
-                f"group.consumer.min.{what} ({low}) and group.consumer.max.{what} ({high})"
+                f"group.{kind}.min.{what} ({low}) and group.{kind}.max.{what} ({high})"
             )
-    config = replace(group_defaults(broker), **values)
-    if config.consumer_heartbeat_interval_ms >= config.consumer_session_timeout_ms:
-        raise ConfigError(
-            f"consumer.heartbeat.interval.ms ({config.consumer_heartbeat_interval_ms}) must be "
-            f"less than consumer.session.timeout.ms ({config.consumer_session_timeout_ms})"
+    for kind in ("consumer", "share"):
+        session, heartbeat = (
+            values.get(f"{kind}_{what}", getattr(broker, f"group_{kind}_{what}"))
+            for what in ("session_timeout_ms", "heartbeat_interval_ms")
         )
+        if heartbeat >= session:
+            raise ConfigError(
+                f"{kind}.heartbeat.interval.ms ({heartbeat}) must be less than "
+                f"{kind}.session.timeout.ms ({session})"
+            )
+
+
+def _bounds(name: str, broker: BrokerConfig) -> tuple[int, int]:
+    """Between what the broker has a group's setting."""
+    kind, _, what = name.replace(".", "_").partition("_")
+    return (
+        getattr(broker, f"group_{kind}_min_{what}"),
+        getattr(broker, f"group_{kind}_max_{what}"),
+    )

@@ -172,10 +172,9 @@ class BrokerSettings:
         entries = []
         values = GROUP_SETTINGS.usable(overrides)
         for row in GROUP_SETTINGS:
-            (synonym,) = row.synonyms
-            below = BROKER_SETTINGS[synonym.name]
-            chain = list(self._chain(below))
-            value = value_text(getattr(self.config, below.field))
+            below = BROKER_SETTINGS[row.synonyms[0].name] if row.synonyms else None
+            chain = list(self._chain(below or row))
+            value = value_text(getattr(self.config, below.field) if below else row.default)
             if row.field in values:
                 value = value_text(values[row.field])
                 own = ConfigSynonym(row.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG)

@@ -61,9 +61,9 @@ def _topic_section() -> Iterator[str]:
 
 def _group_section() -> Iterator[str]:
     yield "## Group settings\n"
-    yield "Set for a consumer group, be there one of this name yet or not (`kafka-configs --alter"
-    yield "--entity-type groups`). Where a group does not set one, the broker setting beside it"
-    yield "counts.\n"
+    yield "Set for a consumer group (`consumer.*`) or a share group (`share.*`), be there one of"
+    yield "this name yet or not (`kafka-configs --alter --entity-type groups`). Where a group does"
+    yield "not set one, the broker setting beside it counts, if there is one.\n"
     yield from _rows(GROUP_SETTINGS)
 
 

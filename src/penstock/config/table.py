@@ -1,10 +1,10 @@
 """What a setting is: its name, type, default, allowed values and documentation, and how a text is
 parsed.
 
-The table itself is written as the fields of three classes, `LogConfig` (topic settings),
-`BrokerConfig` (broker settings) and `ConsumerGroupConfig` (group settings): each field is declared
-with `setting(...)`, its name with `_` for `.` is the setting's name, and `Table` reads the rows
-back. So a row, its type for the checker and its attribute are one place, and everything else
+The table itself is written as the fields of classes, `LogConfig` (topic settings), `BrokerConfig`
+(broker settings), `ConsumerGroupConfig` and `ShareGroupConfig` (group settings): each field is
+declared with `setting(...)`, its name with `_` for `.` is the setting's name, and `Table` reads the
+rows back. So a row, its type for the checker and its attribute are one place, and everything else
 (validation, DescribeConfigs, docs/settings.md) is derived from it.
 
 Texts are parsed as Kafka parses them: surrounding blanks do not count, booleans are `true` and
@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, TypeAlias
@@ -143,7 +143,21 @@ class Text:
         return self.says
 
 
-Rule: TypeAlias = Between | OneOf | Only | Each | Text
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A text that a function takes; `says` describes it."""
+
+    check: Callable[[str], bool]
+    says: str
+
+    def allows(self, value: Value) -> bool:
+        return isinstance(value, str) and self.check(value)
+
+    def __str__(self) -> str:
+        return self.says
+
+
+Rule: TypeAlias = Between | OneOf | Only | Each | Text | Checked
 """A bound on a parsed value; its text completes the sentence "... must be"."""
 
 
@@ -208,7 +222,7 @@ class Setting:
         kind = _KINDS[self.type]
         if self.rule is None:
             return kind
-        if isinstance(self.rule, Only | Text):
+        if isinstance(self.rule, Only | Text | Checked):
             return str(self.rule)
         if isinstance(self.rule, OneOf):
             of = "a comma-separated list, each element " if self.type is SettingType.LIST else ""
@@ -287,24 +301,27 @@ def setting(
     update: UpdateMode = UpdateMode.READ_ONLY,
     importance: Importance = Importance.MEDIUM,
 ) -> Any:
-    """A field of `LogConfig` or `BrokerConfig` that is a row of the table."""
+    """A field that is a row of the table."""
     row = Setting("", kind, default, doc, rule, synonyms, update, importance)
     return dataclasses.field(default=default, repr=not row.sensitive, metadata={"setting": row})
 
 
 class Table:
-    """The rows declared by a class, by name, with the way from texts to typed values."""
+    """The rows declared by classes, by name, with the way from texts to typed values."""
 
     __slots__ = ("absent", "kind", "rows")
 
-    def __init__(self, kind: str, declared_by: type, absent: Mapping[str, str]) -> None:
+    def __init__(
+        self, kind: str, declared_by: type | tuple[type, ...], absent: Mapping[str, str]
+    ) -> None:
         """`absent`: names (or prefixes ending in `.`) of Kafka's that are not here, each with the
         reason.
         """
         self.kind = kind
         self.absent = absent
         self.rows: dict[str, Setting] = {}
-        for field in dataclasses.fields(declared_by):
+        classes = declared_by if isinstance(declared_by, tuple) else (declared_by,)
+        for field in (field for found in classes for field in dataclasses.fields(found)):
             row = field.metadata.get("setting")
             if row is not None:
                 name = field.name.replace("_", ".")

@@ -1,8 +1,9 @@
 """The group coordinator of this node: a shard for each partition of `__consumer_offsets` it leads.
 
 Duty, beyond what all coordinators share (`coordinators`): notify shards of changed topics, prepare
-commits with very many offsets in turns, end transactions in them, and show what the node knows of
-its groups. Owned by the event loop's thread.
+commits with very many offsets in turns, end transactions in them, ask the share coordinator on
+behalf of share groups (`share`), and show what the node knows of its groups. Owned by the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import asyncio
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import ApiError, ErrorCode
+from penstock.config.group_config import ShareGroupConfig, share_group_config
 from penstock.coordinating.coordinators import (
     CoordinatorEnvironment,
     InternalTopic,
     ShardedCoordinator,
 )
 from penstock.coordinating.shard_driver import ShardKind
+from penstock.coordinating.share_groups import ShareGroups
 from penstock.coordinator.commits import Commit, CommitRequest
 from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.consumer.regex import TopicPattern, pattern_of
@@ -29,12 +32,15 @@ from penstock.coordinator.group import Group, RebalanceCounts
 from penstock.coordinator.offsets import GroupOffset
 from penstock.coordinator.refusals import refuse
 from penstock.coordinator.shard import GroupShard
+from penstock.coordinator.share_group import ShareGroup
 from penstock.coordinator.topics import ImageTopics
 from penstock.metadata.image import ResourceType
 from penstock.metadata.names import OFFSETS_TOPIC
 from penstock.net.turn import in_turns
+from penstock.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
+from penstock.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from penstock.wire.messages.join_group import JoinGroupRequest
 from penstock.wire.messages.leave_group import LeaveGroupRequest
 from penstock.wire.messages.offset_commit import OffsetCommitRequest
@@ -44,6 +50,8 @@ from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
+    from penstock.coordinating.end_offsets import EndOffsets
+    from penstock.coordinating.share_persister import SharePersister
     from penstock.coordinator.effects import Effects
     from penstock.metadata.delta import MetadataDelta
     from penstock.wire.schema import Message
@@ -63,12 +71,16 @@ GROUP_SHARDS: Final = ShardKind(
         SyncGroupRequest,
         LeaveGroupRequest,
         DeleteGroupsRequest,
+        AlterShareGroupOffsetsRequest,
+        DeleteShareGroupOffsetsRequest,
     ),
 )
 
 
 class GroupCoordinator(ShardedCoordinator[GroupShard]):
-    def __init__(self, env: CoordinatorEnvironment) -> None:
+    def __init__(
+        self, env: CoordinatorEnvironment, persister: SharePersister, ends: EndOffsets
+    ) -> None:
         config = env.config
         super().__init__(
             env,
@@ -77,22 +89,41 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
             commit_timeout_s=config.offsets_commit_timeout_ms / 1000,
             expiry_interval_s=config.offsets_retention_check_interval_ms / 1000,
         )
+        self._config = config
         self._group_config = group_config(config)
         self._topics = ImageTopics(env.metadata)
         self.rebalances = RebalanceCounts()
+        self.share = ShareGroups(self._driver_of, self._topics, persister, ends)
 
     def _make_shard(self, index: int, leader_epoch: int) -> GroupShard:
         return GroupShard(
-            self._group_config, self._topics, self._env.rng, self._overrides, self.rebalances
+            self._group_config,
+            self._topics,
+            self._env.rng,
+            self._overrides,
+            self.rebalances,
+            self.share_config,
         )
 
+    def _action(self, index: int, action: Any) -> None:
+        self.share.begin(action)
+
+    async def stop(self) -> None:
+        await self.share.stop()
+        await super().stop()
+
     def settings_changed(self, config: BrokerConfig) -> None:
+        self._config = config
         self._group_config = group_config(config)
         for driver in self._drivers.values():
             driver.shard.environment.config = self._group_config
 
     def _overrides(self, group_id: str) -> Mapping[str, str]:
         return self._metadata.config(ResourceType.GROUP, group_id)
+
+    def share_config(self, group_id: str) -> ShareGroupConfig:
+        """What is in force for a share group."""
+        return share_group_config(self._overrides(group_id), self._config)
 
     def _expire(self, shard: GroupShard, now_ms: int) -> Effects:
         return shard.expire(now_ms)
@@ -117,6 +148,8 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
             and len(self._metadata.topics) > MATCHED_AT_ONCE_MAX
         ):
             return self._match_then_submit(key, request, version, client_id, client_host, sees)
+        if isinstance(request, DeleteGroupsRequest) and self._has_share_group(key):
+            return self._delete_share_group(key, request, version, client_id, client_host)
         return self._submit(key, request, version, client_id, client_host, sees)
 
     def _submit(
@@ -191,6 +224,27 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
         commit, limit = Commit(request, version), self._group_config.offset_metadata_max_bytes
         await in_turns(commit.prepare(self._topics, limit, self._env.clock.now_ms()))
         return commit
+
+    # -- share groups --------------------------------------------------------------------------
+
+    def _has_share_group(self, group_id: str) -> bool:
+        driver = self._driver_of(group_id)
+        return driver is not None and isinstance(driver.shard.groups.get(group_id), ShareGroup)
+
+    async def _delete_share_group(
+        self,
+        group_id: str,
+        request: DeleteGroupsRequest,
+        version: int,
+        client_id: str,
+        client_host: str,
+    ) -> Message:
+        """Delete its states first: nobody would look for them afterwards."""
+        refused = await self.share.forget(group_id, request, version)
+        if refused is not None:
+            return refused
+        answer = self._submit(group_id, request, version, client_id, client_host, None)
+        return await answer if inspect.isawaitable(answer) else answer
 
     # -- transactions --------------------------------------------------------------------------
 

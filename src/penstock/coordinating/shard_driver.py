@@ -40,7 +40,7 @@ from penstock.base.errors import (
     StorageError,
     invariant,
 )
-from penstock.coordinating.shard_records import batch_of, replay
+from penstock.coordinating.shard_records import Placed, batch_of, replay
 from penstock.coordinating.shard_timers import ShardTimers
 from penstock.coordinator.effects import (
     Action,
@@ -93,6 +93,8 @@ class ShardKind(NamedTuple):
     """The answer to a request in a version that is refused as a whole."""
     sure_to_write: tuple[type[Message], ...]
     """Requests that are refused while nothing can be committed."""
+    placed: Placed | None = None
+    """Tells a shard the offsets of its records, if it has to know them."""
 
 
 class _Waiting(NamedTuple):
@@ -224,6 +226,11 @@ class ShardDriver(Generic[S]):
             self._after_commit([(token, ErrorCode.NONE)], [])
         return waiting.answer
 
+    @property
+    def unready(self) -> ErrorCode | None:
+        """Why nothing can be asked of the shard now."""
+        return None if self.state is ShardState.ACTIVE else _TURNED_AWAY[self.state]
+
     def _unready(self, kind: type) -> ErrorCode | None:
         """Why a request of this type cannot be accepted now."""
         if self.state is not ShardState.ACTIVE:
@@ -307,10 +314,14 @@ class ShardDriver(Generic[S]):
             f"a shard of leader epoch {self.leader_epoch} writes to {partition!r}",
         )
         waiter = _Batch(self, self._loop.time() + self._commit_timeout_s)
-        partition.stage(
+        info = partition.stage(
             batch_of(effects, now_ms), now_ms, ACKS_ALL, waiter, AppendOrigin.COORDINATOR
         )
         self._uncommitted.append(waiter)
+        if self._kind.placed is not None:
+            first = info.last_offset + 1 - len(effects.records)
+            for offset, record in enumerate(effects.records, first):
+                self._kind.placed(self.shard, *record, offset)
 
     def committed(self, batch: _Batch) -> None:
         """The high watermark has passed `batch`."""
@@ -368,7 +379,7 @@ class ShardDriver(Generic[S]):
 
     async def _replay(self, partition: Partition) -> None:
         try:
-            await replay(partition.log, self.shard)
+            await replay(partition.log, self.shard, self._kind.placed)
             self._activate(partition)
         except CorruptRecord as e:
             # To continue without a record would lose its change.

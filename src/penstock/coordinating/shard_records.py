@@ -7,7 +7,8 @@ producer without sequence numbers. Owned by the event loop's thread; a worker th
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from penstock.coordinator.effects import Effects, EndTxnMarker, ProducerIdentity
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
     from penstock.wire.records import BatchHeader
 
+Placed: TypeAlias = Callable[[Any, bytes, bytes | None, int], None]
+"""Called with a shard, the key and the value of a record, and the offset at which it stands."""
 LOAD_READ_BYTES: Final = 1024 * 1024
 """How much of the partition one step of a replay reads; requests are served in between."""
 
@@ -49,7 +52,7 @@ def marker_batch(marker: EndTxnMarker, now_ms: int) -> Batch:
     return Batch(parse_header(data), data)
 
 
-async def replay(log: Log, shard: Shard) -> None:
+async def replay(log: Log, shard: Shard, placed: Placed | None = None) -> None:
     """Replay everything in `log` to `shard`, in order, a part at a time."""
     loop = asyncio.get_running_loop()
     offset = log.log_start_offset
@@ -62,12 +65,15 @@ async def replay(log: Log, shard: Shard) -> None:
         position = 0
         while position < len(data):
             header = parse_header(data, position)
-            _replay_batch(shard, header, data[position : position + header.size], offset)
+            batch = data[position : position + header.size]
+            _replay_batch(shard, header, batch, offset, placed)
             position += header.size
             offset = header.last_offset + 1
 
 
-def _replay_batch(shard: Shard, header: BatchHeader, data: memoryview, from_offset: int) -> None:
+def _replay_batch(
+    shard: Shard, header: BatchHeader, data: memoryview, from_offset: int, placed: Placed | None
+) -> None:
     producer_id = header.producer_id if header.is_transactional else None
     for record in read_records(data):
         if record.offset < from_offset:
@@ -75,5 +81,7 @@ def _replay_batch(shard: Shard, header: BatchHeader, data: memoryview, from_offs
         if not header.is_control:
             if record.key is not None:
                 shard.replay(record.key, record.value, record.timestamp, producer_id)
+                if placed is not None:
+                    placed(shard, record.key, record.value, record.offset)
         elif (kind := control_type(record)) in (ControlType.COMMIT, ControlType.ABORT):
             shard.replay_marker(header.producer_id, kind is ControlType.COMMIT)

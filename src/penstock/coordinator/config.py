@@ -25,6 +25,9 @@ class GroupConfig:
     """`disabled`, `upgrade`, `downgrade` or `bidirectional`, in lower case."""
     group_consumer_assignment_interval_ms: int = 1_000
 
+    group_share_max_size: int = 200
+    group_share_initialize_retry_interval_ms: int = 30_000
+
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
 

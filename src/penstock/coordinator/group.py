@@ -18,7 +18,12 @@ from weakref import WeakValueDictionary
 from penstock.base.clock import Rng
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Uuid
-from penstock.config.group_config import ConsumerGroupConfig, group_config, group_defaults
+from penstock.config.group_config import (
+    ConsumerGroupConfig,
+    ShareGroupConfig,
+    group_config,
+    group_defaults,
+)
 from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects, Reply, TimerKey
 from penstock.coordinator.topics import TopicsView
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
+SHARE = "share"
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of consumers, in both protocols."""
 
@@ -41,6 +47,8 @@ class RebalanceCounts:
     """Generations that got their assignment."""
     consumer: int = 0
     """Group epochs that began: members or what they are subscribed to changed."""
+    share: int = 0
+    """The same of share groups."""
 
 
 @dataclass(slots=True)
@@ -55,9 +63,11 @@ class Environment:
     patterns: Patterns = field(default_factory=WeakValueDictionary)
     """The regular expressions that groups are subscribed to."""
     rebalances: RebalanceCounts = field(default_factory=RebalanceCounts)
+    share_config: Callable[[str], ShareGroupConfig] = lambda _: ShareGroupConfig()
+    """What is in force for one share group."""
 
     def config_of(self, group_id: str) -> ConsumerGroupConfig:
-        """What is in force for one group."""
+        """What is in force for one consumer group."""
         own = self.overrides(group_id)
         return group_config(own, self.config) if own else group_defaults(self.config)
 
@@ -77,18 +87,20 @@ class Committer(NamedTuple):
 
 
 class Group(Protocol):
-    """One group. `ClassicGroup(group_id, environment)` and `ConsumerGroup(group_id, environment)`
-    make an empty one, which writes no records until something happens to it.
+    """One group. `ClassicGroup(group_id, environment)`, `ConsumerGroup(group_id, environment)` and
+    `ShareGroup(group_id, environment)` make an empty one, which writes no records until something
+    happens to it.
 
     A `ClassicGroup` has `describe_classic()` too (for DescribeGroups), a `ConsumerGroup` has
-    `describe_consumer()` (for ConsumerGroupDescribe). `coordinator.consumer.upgrade(classic,
+    `describe_consumer()` (for ConsumerGroupDescribe), a `ShareGroup` `describe_share()`. A share
+    group is never anything else. `coordinator.consumer.upgrade(classic,
     request, caller, now_ms)` handles a ConsumerGroupHeartbeat for a classic group and sets its
     `successor`.
     """
 
     group_id: str
     group_type: str
-    """`classic` or `consumer`."""
+    """`classic`, `consumer` or `share`."""
     successor: Group | None
     """Set when the group has moved to the other protocol: the shard puts it in this one's place
     after the event. The records that say so are in the event's effects, the classic group's
@@ -113,7 +125,8 @@ class Group(Protocol):
 
     def replay(self, key: Message, value: Message | None, timestamp: int) -> None:
         """Apply a record of this group; a null value is a tombstone. The tombstone of a whole group
-        (GroupMetadataKey, ConsumerGroupMetadataKey) is handled by the shard, which drops the group.
+        (GroupMetadataKey, ConsumerGroupMetadataKey, ShareGroupMetadataKey) is handled by the shard,
+        which drops the group.
         """
 
     def loaded(self, now_ms: int) -> Effects:
@@ -122,7 +135,7 @@ class Group(Protocol):
     # -- events --------------------------------------------------------------------------------
 
     def handle(self, request: Message, caller: Caller, now_ms: int) -> Effects:
-        """JoinGroup, SyncGroup, Heartbeat, LeaveGroup or ConsumerGroupHeartbeat for this group."""
+        """A request of a member, by whatever protocol, for this group."""
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Effects:
         """A timer that this group has set is due; `key[0]` is the group's id."""

@@ -2,8 +2,8 @@
 
 A key is its type as int16 and its fields; a value is its version as int16 and its fields; a null
 value is a tombstone. `WRITTEN_VERSIONS` says which version is written of each value; all versions
-are read. Types that are not declared here (share and streams groups) are read as None and left
-alone, as Kafka does.
+are read. Types that are not declared here or in `share_group_records` (streams groups) are read as
+None and left alone, as Kafka does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,20 @@ from typing import Final, NamedTuple, TypeAlias, cast
 from penstock.base.errors import CorruptRecord
 from penstock.base.ids import NO_LEADER_EPOCH, Uuid
 from penstock.coordinator.effects import CoordinatorRecord
+from penstock.coordinator.share_group_records import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMemberValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
 from penstock.wire.errors import WireError
 from penstock.wire.schema import (
     Message,
@@ -203,7 +217,15 @@ ConsumerGroupKey: TypeAlias = (
     | ConsumerGroupCurrentMemberAssignmentKey
     | ConsumerGroupRegularExpressionKey
 )
-RecordKey: TypeAlias = OffsetCommitKey | ClassicGroupKey | ConsumerGroupKey
+ShareGroupKey: TypeAlias = (
+    ShareGroupMemberMetadataKey
+    | ShareGroupMetadataKey
+    | ShareGroupTargetAssignmentMetadataKey
+    | ShareGroupTargetAssignmentMemberKey
+    | ShareGroupCurrentMemberAssignmentKey
+    | ShareGroupStatePartitionMetadataKey
+)
+RecordKey: TypeAlias = OffsetCommitKey | ClassicGroupKey | ConsumerGroupKey | ShareGroupKey
 
 WRITTEN_VERSIONS: Final[dict[type[Message], int]] = {
     OffsetCommitValue: 4,
@@ -215,6 +237,12 @@ WRITTEN_VERSIONS: Final[dict[type[Message], int]] = {
     ConsumerGroupTargetAssignmentMemberValue: 0,
     ConsumerGroupCurrentMemberAssignmentValue: 0,
     ConsumerGroupRegularExpressionValue: 0,
+    ShareGroupMemberMetadataValue: 0,
+    ShareGroupMetadataValue: 0,
+    ShareGroupTargetAssignmentMetadataValue: 0,
+    ShareGroupTargetAssignmentMemberValue: 0,
+    ShareGroupCurrentMemberAssignmentValue: 0,
+    ShareGroupStatePartitionMetadataValue: 0,
 }
 VALUE_TYPES: Final[dict[type[Message], type[Message]]] = {
     OffsetCommitKey: OffsetCommitValue,
@@ -226,6 +254,12 @@ VALUE_TYPES: Final[dict[type[Message], type[Message]]] = {
     ConsumerGroupTargetAssignmentMemberKey: ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
+    ShareGroupMemberMetadataKey: ShareGroupMemberMetadataValue,
+    ShareGroupMetadataKey: ShareGroupMetadataValue,
+    ShareGroupTargetAssignmentMetadataKey: ShareGroupTargetAssignmentMetadataValue,
+    ShareGroupTargetAssignmentMemberKey: ShareGroupTargetAssignmentMemberValue,
+    ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
+    ShareGroupStatePartitionMetadataKey: ShareGroupStatePartitionMetadataValue,
 }
 _KEYS: Final = {cast(int, cls.API_KEY): cls for cls in VALUE_TYPES}
 # Offsets were once keyed by type 0, with the same fields; Kafka still reads them.

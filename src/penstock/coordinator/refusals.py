@@ -13,6 +13,11 @@ from penstock.base.errors import ErrorCode
 from penstock.coordinator.commits import CommitResponse, refused_commit
 from penstock.wire.messages import consumer_group_describe as consumer_describe
 from penstock.wire.messages import describe_groups as describe
+from penstock.wire.messages import share_group_describe as share_describe
+from penstock.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+)
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -21,6 +26,15 @@ from penstock.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
+)
+from penstock.wire.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+)
+from penstock.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
 )
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -36,6 +50,10 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+)
+from penstock.wire.messages.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -131,6 +149,33 @@ def _consumer_describe(
     )
 
 
+def _share_describe(
+    request: share_describe.ShareGroupDescribeRequest,
+    _version: int,
+    code: ErrorCode,
+    message: str | None,
+) -> share_describe.ShareGroupDescribeResponse:
+    return share_describe.ShareGroupDescribeResponse(
+        groups=[
+            share_describe.DescribedGroup(group_id=id_, error_code=code, error_message=message)
+            for id_ in request.group_ids
+        ]
+    )
+
+
+def _share_offsets(
+    request: DescribeShareGroupOffsetsRequest, _version: int, code: ErrorCode, message: str | None
+) -> DescribeShareGroupOffsetsResponse:
+    return DescribeShareGroupOffsetsResponse(
+        groups=[
+            DescribeShareGroupOffsetsResponseGroup(
+                group_id=group.group_id, error_code=code, error_message=message
+            )
+            for group in request.groups
+        ]
+    )
+
+
 def _delete(
     request: DeleteGroupsRequest, _version: int, code: ErrorCode, _: str | None
 ) -> DeleteGroupsResponse:
@@ -157,4 +202,15 @@ REFUSALS: Final[Mapping[type[Message], Callable[[Any, int, ErrorCode, str | None
     describe.DescribeGroupsRequest: _describe,
     consumer_describe.ConsumerGroupDescribeRequest: _consumer_describe,
     DeleteGroupsRequest: _delete,
+    ShareGroupHeartbeatRequest: lambda _, __, code, message: ShareGroupHeartbeatResponse(
+        error_code=code, error_message=message
+    ),
+    share_describe.ShareGroupDescribeRequest: _share_describe,
+    DescribeShareGroupOffsetsRequest: _share_offsets,
+    AlterShareGroupOffsetsRequest: lambda _, __, code, message: AlterShareGroupOffsetsResponse(
+        error_code=code, error_message=message
+    ),
+    DeleteShareGroupOffsetsRequest: lambda _, __, code, message: DeleteShareGroupOffsetsResponse(
+        error_code=code, error_message=message
+    ),
 }

@@ -11,16 +11,18 @@ hash to this partition: the driver sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeAlias
 
 from penstock.base.clock import Rng
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.steps import at_once
+from penstock.config.group_config import ShareGroupConfig
 from penstock.coordinator.classic import ClassicGroup
 from penstock.coordinator.commits import Commit
 from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.consumer import ConsumerGroup, upgrade
+from penstock.coordinator.consumer.partitions import Partition
 from penstock.coordinator.effects import (
     Caller,
     CoordinatorRecord,
@@ -29,19 +31,27 @@ from penstock.coordinator.effects import (
     Reply,
     TimerKey,
 )
-from penstock.coordinator.group import CONSUMER, Environment, Group, RebalanceCounts
+from penstock.coordinator.group import CONSUMER, SHARE, Environment, Group, RebalanceCounts
 from penstock.coordinator.offsets import OffsetStore
 from penstock.coordinator.records import (
+    ClassicGroupKey,
+    ConsumerGroupKey,
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
     OffsetCommitKey,
     OffsetCommitValue,
+    ShareGroupKey,
     decode,
 )
 from penstock.coordinator.refusals import refuse
+from penstock.coordinator.share_group import ShareGroup
+from penstock.coordinator.share_group import heartbeat as share_members
+from penstock.coordinator.share_group.roster import JOIN_EPOCH
+from penstock.coordinator.share_group_records import ShareGroupMetadataKey
 from penstock.coordinator.topics import TopicsView
 from penstock.wire.messages import consumer_group_describe as consumer_describe
 from penstock.wire.messages import describe_groups as describe
+from penstock.wire.messages import share_group_describe as share_describe
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import (
     DeletableGroupResult,
@@ -63,6 +73,7 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.wire.schema import Message
@@ -75,6 +86,9 @@ DEAD: Final = "Dead"
 DOOMED_OFFSETS: Final[TimerKey] = ("", "offsets of deleted topics")
 """The timer that removes them; no group has it, since its id has no kind of this name."""
 AT_ONCE_MS: Final = 0
+GroupKey: TypeAlias = ClassicGroupKey | ConsumerGroupKey | ShareGroupKey
+_GROUP_KEYS: Final = (GroupMetadataKey, ConsumerGroupMetadataKey, ShareGroupMetadataKey)
+"""The keys whose tombstones end a whole group."""
 EXPIRED_RECORDS_MAX: Final = 10_000
 """How many offsets one round of expiry removes, so that its batch stays small."""
 
@@ -87,10 +101,18 @@ class GroupShard:
         rng: Rng,
         overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
         rebalances: RebalanceCounts | None = None,
+        share_config: Callable[[str], ShareGroupConfig] = lambda _: ShareGroupConfig(),
     ) -> None:
-        """`overrides` returns a group's own settings."""
+        """`overrides` returns a group's own settings, `share_config` what is in force for a share
+        group.
+        """
         self.environment = Environment(
-            config, topics, rng, overrides, rebalances=rebalances or RebalanceCounts()
+            config,
+            topics,
+            rng,
+            overrides,
+            rebalances=rebalances or RebalanceCounts(),
+            share_config=share_config,
         )
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore(self.environment)
@@ -110,15 +132,16 @@ class GroupShard:
             self.offsets.take(found, record.value, producer_id)
             return
         group_id = found.group if isinstance(found, GroupMetadataKey) else found.group_id
-        kind = ClassicGroup if isinstance(found, GroupMetadataKey) else ConsumerGroup
+        kind = _kind_of(found)
         group = self.groups.get(group_id)
         if record.value is None and (group is None or not isinstance(group, kind)):
             return  # a tombstone of what has moved to the other protocol since, or is gone
-        if record.value is None and isinstance(found, GroupMetadataKey | ConsumerGroupMetadataKey):
+        if record.value is None and isinstance(found, _GROUP_KEYS):
             del self.groups[group_id]
             return
         if group is None or not isinstance(group, kind):
-            group = self.groups[group_id] = kind(group_id, self.environment)
+            group = kind(group_id, self.environment)
+            self.groups[group_id] = group
         group.replay(found, record.value, timestamp)
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
@@ -190,6 +213,8 @@ class GroupShard:
             if len(effects.records) >= EXPIRED_RECORDS_MAX:
                 break
             self.offsets.expire(group, now_ms, effects.records)
+            if isinstance(group, ShareGroup):
+                continue  # it goes when it is deleted, with its state at the share coordinator
             if group.is_empty and not self.offsets.has_any(group.group_id):
                 self._drop(group, effects.records)
         return effects
@@ -259,10 +284,58 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._took_up(group, upgrade(group, request, caller, now_ms))
+        if isinstance(group, ShareGroup):
+            return _not_of_kind(request, caller, group, CONSUMER)
         if group is not None:
             return self._took_up(group, group.handle(request, caller, now_ms))
         new = ConsumerGroup(request.group_id, self.environment)
         return self._hand_to_new(new, request, caller, now_ms)
+
+    def _share_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, caller: Caller, now_ms: int
+    ) -> Effects:
+        try:
+            share_members.check_request(request)
+        except ApiError as e:
+            return _refused(request, caller, e.code, e.message)
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ShareGroup):
+            return group.handle(request, caller, now_ms)
+        if group is not None or request.member_epoch != JOIN_EPOCH:
+            return _not_of_kind(request, caller, group, SHARE)
+        new = ShareGroup(request.group_id, self.environment)
+        return self._hand_to_new(new, request, caller, now_ms)
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """ApiError unless there is a share group of this id."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ShareGroup):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, _not_there(group_id, group, SHARE))
+        return group
+
+    def share_group_or_new(self, group_id: str) -> ShareGroup:
+        """The share group of this id, or an empty one, which is not kept yet."""
+        if group_id in self.groups:
+            return self.share_group(group_id)
+        return ShareGroup(group_id, self.environment)
+
+    def keep(self, group: ShareGroup, effects: Effects) -> None:
+        """After an event of a group that may be new: it is kept if the event changed it."""
+        if effects.records:
+            self.groups[group.group_id] = group
+
+    def initialized(
+        self,
+        group_id: str,
+        done: Collection[Partition],
+        refused: Collection[Partition],
+        now_ms: int,
+    ) -> Effects:
+        """The share coordinator has begun, or refused, states of a group's partitions."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ShareGroup):
+            return Effects()
+        return group.initialized(done, refused, now_ms)
 
     # -- offsets -------------------------------------------------------------------------------
 
@@ -386,6 +459,22 @@ class GroupShard:
             error_message=_not_there(group_id, group, CONSUMER),
         )
 
+    def _describe_share(
+        self, request: share_describe.ShareGroupDescribeRequest, caller: Caller, _: int
+    ) -> Effects:
+        found = [self._describe_share_one(id_) for id_ in request.group_ids]
+        return Effects.reply(caller, share_describe.ShareGroupDescribeResponse(groups=found))
+
+    def _describe_share_one(self, group_id: str) -> share_describe.DescribedGroup:
+        group = self.groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            return group.describe_share()
+        return share_describe.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=_not_there(group_id, group, SHARE),
+        )
+
     def _delete(self, request: DeleteGroupsRequest, caller: Caller, _: int) -> Effects:
         effects = Effects()
         results = []
@@ -407,8 +496,28 @@ def _not_there(group_id: str, group: Group | None, wanted: str) -> str:
     return f"Group {group_id} is not a {wanted} group."
 
 
-def _refused(request: Message, caller: Caller, code: ErrorCode) -> Effects:
-    return Effects.reply(caller, refuse(request, caller.version, code))
+def _kind_of(key: GroupKey) -> type[ClassicGroup | ConsumerGroup | ShareGroup]:
+    """What kind of group has records with such keys."""
+    if isinstance(key, GroupMetadataKey):
+        return ClassicGroup
+    return ShareGroup if isinstance(key, ShareGroupKey) else ConsumerGroup
+
+
+def _not_of_kind(
+    request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest,
+    caller: Caller,
+    group: Group | None,
+    wanted: str,
+) -> Effects:
+    """There is no such group, or it is of another kind."""
+    message = _not_there(request.group_id, group, wanted)
+    return _refused(request, caller, ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+
+def _refused(
+    request: Message, caller: Caller, code: ErrorCode, message: str | None = None
+) -> Effects:
+    return Effects.reply(caller, refuse(request, caller.version, code, message))
 
 
 _HANDLERS: Final[Mapping[type[Message], Callable[[GroupShard, Any, Caller, int], Effects]]] = {
@@ -417,6 +526,7 @@ _HANDLERS: Final[Mapping[type[Message], Callable[[GroupShard, Any, Caller, int],
     HeartbeatRequest: GroupShard._by_member,
     LeaveGroupRequest: GroupShard._by_member,
     ConsumerGroupHeartbeatRequest: GroupShard._consumer_heartbeat,
+    ShareGroupHeartbeatRequest: GroupShard._share_heartbeat,
     OffsetCommitRequest: GroupShard._commit,
     TxnOffsetCommitRequest: GroupShard._commit,
     OffsetFetchRequest: GroupShard._fetch,
@@ -424,5 +534,6 @@ _HANDLERS: Final[Mapping[type[Message], Callable[[GroupShard, Any, Caller, int],
     ListGroupsRequest: GroupShard._list,
     describe.DescribeGroupsRequest: GroupShard._describe,
     consumer_describe.ConsumerGroupDescribeRequest: GroupShard._describe_consumer,
+    share_describe.ShareGroupDescribeRequest: GroupShard._describe_share,
     DeleteGroupsRequest: GroupShard._delete,
 }

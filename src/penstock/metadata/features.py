@@ -30,6 +30,10 @@ GROUP_VERSION: Final = "group.version"
 """1: groups whose members are assigned by the coordinator (KIP-848). At level 0 they are not
 served; where no level was ever finalised they are: clusters of earlier releases have them so.
 """
+SHARE_VERSION: Final = "share.version"
+"""1: share groups (KIP-932). At level 0, and where no level was ever finalised, they are not
+served.
+"""
 
 
 class Levels(NamedTuple):
@@ -50,6 +54,7 @@ SUPPORTED_FEATURES: Final[dict[str, Levels]] = {
     KRAFT_VERSION: Levels(1, 1),
     TRANSACTION_VERSION: Levels(0, 2),
     GROUP_VERSION: Levels(0, 1),
+    SHARE_VERSION: Levels(0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: Levels(0, 1),
     ROLES_VERSION: Levels(0, 1),
 }

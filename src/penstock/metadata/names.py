@@ -13,9 +13,10 @@ TOPIC_NAME_LENGTH_MAX: Final = 249
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
+SHARE_STATE_TOPIC: Final = "__share_group_state"
 AUDIT_TOPIC: Final = "__audit"
 INTERNAL_TOPICS: Final = frozenset(
-    {OFFSETS_TOPIC, TRANSACTIONS_TOPIC, AUDIT_TOPIC, "__share_group_state"}
+    {OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC, AUDIT_TOPIC}
 )
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 

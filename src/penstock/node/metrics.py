@@ -8,6 +8,7 @@ from penstock.base.ids import TopicPartition
 from penstock.controlling.quorum_metrics import QuorumMetrics
 from penstock.coordinating.group_lag import GroupLag
 from penstock.coordinating.group_metrics import GroupMetrics
+from penstock.coordinating.share_metrics import ShareCoordinatorMetrics
 from penstock.coordinating.transaction_metrics import TransactionMetrics
 from penstock.log.log import Log
 from penstock.net.server import Server
@@ -54,6 +55,7 @@ from penstock.partitions.replication_metrics import ReplicationMetrics
 from penstock.serving.audit_log import AuditLog
 from penstock.serving.broker import Broker
 from penstock.serving.quotas import QuotaService
+from penstock.serving.share_metrics import ShareMetrics
 
 
 class NodeMetrics:
@@ -91,6 +93,8 @@ class NodeMetrics:
             broker.clock,
             per_partition=broker.config.penstock_metrics_per_partition,
         )
+        ShareMetrics(registry, broker.share)
+        ShareCoordinatorMetrics(registry, broker.share_states)
         registry.add_source(lambda: _storage(broker))
         registry.add_source(lambda: encryption_metrics(broker.logs))
         registry.add_source(lambda: _audit(broker.audit))

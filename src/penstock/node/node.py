@@ -270,6 +270,7 @@ class Node:
         broker.start_replication()
         broker.groups.start(broker.logs.partitions())
         broker.transactions.start(broker.logs.partitions())
+        broker.share_states.start(broker.logs.partitions())
         await self._become_voter(broker.quorum)
         await lifecycle.run()
         while self._is_fenced():

@@ -48,6 +48,8 @@ class Channel(Enum):
     REPLICA = "replica"  # the fetcher of partitions: long polls
     MARKERS = "markers"  # the ends of transactions, which wait for their records
     VERIFICATION = "verification"  # AddPartitionsToTxn; producers wait for it
+    SHARE_STATE = "share state"  # states of share-partitions; acknowledgements wait for them
+    OFFSETS = "offsets"  # where partitions end: never waits
     AUDIT = "audit"  # events for the audit log, which wait for their replicas
 
 

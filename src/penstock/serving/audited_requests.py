@@ -22,6 +22,7 @@ from penstock.wire.messages.alter_configs import AlterConfigsRequest
 from penstock.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from penstock.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from penstock.wire.messages.alter_role import AlterRoleRequest, RoleAction
+from penstock.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from penstock.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from penstock.wire.messages.create_acls import CreateAclsRequest
 from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest
@@ -30,6 +31,7 @@ from penstock.wire.messages.create_topics import CreateTopicsRequest
 from penstock.wire.messages.delete_acls import DeleteAclsRequest
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.wire.messages.delete_records import DeleteRecordsRequest
+from penstock.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest
 from penstock.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -162,6 +164,20 @@ def _deleted_offsets(request: OffsetDeleteRequest, _: Any) -> Iterator[Resource]
     yield Resource(_GROUP, request.group_id, {"topics": [topic.name for topic in request.topics]})
 
 
+def _moved_offsets(request: AlterShareGroupOffsetsRequest, _: Any) -> Iterator[Resource]:
+    starts = [
+        f"{topic.topic_name}-{partition.partition_index}={partition.start_offset}"
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    yield Resource(_GROUP, request.group_id, {"starts": starts})
+
+
+def _forgotten_offsets(request: DeleteShareGroupOffsetsRequest, _: Any) -> Iterator[Resource]:
+    topics = [topic.topic_name for topic in request.topics]
+    yield Resource(_GROUP, request.group_id, {"topics": topics})
+
+
 # -- settings, users and rights ----------------------------------------------------------------
 
 
@@ -269,6 +285,7 @@ _ROWS: Final[Mapping[type[Message], tuple[Kind, Resources]]] = {
     AlterPartitionReassignmentsRequest: (UPDATE, _moved),
     AlterReplicaLogDirsRequest: (UPDATE, _moved_folders),
     AlterRoleRequest: (UPDATE, _role),
+    AlterShareGroupOffsetsRequest: (UPDATE, _moved_offsets),
     AlterUserScramCredentialsRequest: (UPDATE, _users),
     CreateAclsRequest: (CREATE, _new_acls),
     CreateDelegationTokenRequest: (CREATE, _token),
@@ -277,6 +294,7 @@ _ROWS: Final[Mapping[type[Message], tuple[Kind, Resources]]] = {
     DeleteAclsRequest: (DELETE, _deleted_acls),
     DeleteGroupsRequest: (DELETE, _deleted_groups),
     DeleteRecordsRequest: (DELETE, _trimmed),
+    DeleteShareGroupOffsetsRequest: (DELETE, _forgotten_offsets),
     DeleteTopicsRequest: (DELETE, _deleted_topics),
     ElectLeadersRequest: (UPDATE, _elected),
     IncrementalAlterConfigsRequest: (UPDATE, _altered),

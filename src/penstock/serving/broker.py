@@ -23,8 +23,11 @@ from penstock.controlling.metadata_log import metadata_log_config
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.controlling.suspicions import Suspicions
 from penstock.coordinating.coordinators import CoordinatorEnvironment
+from penstock.coordinating.end_offsets import EndOffsets
 from penstock.coordinating.group_coordinator import GroupCoordinator
 from penstock.coordinating.producer_ids import ProducerIdManager
+from penstock.coordinating.share_coordinator import ShareCoordinator
+from penstock.coordinating.share_persister import SharePersister
 from penstock.coordinating.transaction_coordinator import TransactionCoordinator
 from penstock.coordinating.transaction_markers_here import MarkersHere
 from penstock.coordinating.transaction_verification import TransactionVerifier
@@ -65,6 +68,10 @@ from penstock.serving.rights import Rights
 from penstock.serving.security import SecurityService
 from penstock.serving.services import CountError, Services
 from penstock.serving.settings import SettingService
+from penstock.serving.share import ShareService
+from penstock.serving.share_partitions import SharePartitions
+from penstock.serving.share_groups import ShareGroupService
+from penstock.serving.share_states import ShareStateService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
 from penstock.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -117,7 +124,11 @@ class Broker:
         )
         self.producer_ids = ProducerIdManager(self._next_producer_ids)
         coordinating = self._coordinator_environment(rng)
-        self.groups = GroupCoordinator(coordinating)
+        self.share_states = ShareCoordinator(coordinating)
+        self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
+        self.share = self._share_service(hints)
+        ends = EndOffsets(self.node_id, self.metadata, self.replicas, self.brokers, peers)
+        self.groups = GroupCoordinator(coordinating, self.persister, ends)
         self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
         self.transactions = TransactionCoordinator(
             coordinating,
@@ -140,18 +151,22 @@ class Broker:
         self.cluster = ClusterService(
             self.node_id, self.metadata, self.controller, self.suspicions, hints, self.rights
         )
-        self.topics = TopicService(
+        self.topics = self._topic_service()
+        self.audit = self._audit_log(rng)
+        self.services = self._services(count_error)
+        quorum.metadata.on_committed(self.apply)
+
+    def _topic_service(self) -> TopicService:
+        return TopicService(
             self.metadata,
             self.replicas,
             self.controller,
             self.groups,
             self.transactions,
-            settings,
+            self.share_states,
+            self.settings,
             self.rights,
         )
-        self.audit = self._audit_log(rng)
-        self.services = self._services(count_error)
-        quorum.metadata.on_committed(self.apply)
 
     def _services(self, count_error: CountError) -> Services:
         """What the doors may call."""
@@ -172,9 +187,12 @@ class Broker:
             offsets=OffsetService(replicas, self.logs, rights),
             log_dirs=LogDirService(node_id, image, self.logs, replicas, rights),
             groups=GroupService(self.groups, self.transactional_commits, rights),
+            share=self.share,
+            share_groups=ShareGroupService(self.groups.share, rights),
             transactions=TransactionService(
                 self.transactions, self.producer_ids, self.markers_here, rights
             ),
+            share_states=ShareStateService(self.share_states, rights),
             settings=SettingService(node_id, image, self.settings, replicas, rights),
             cluster=self.cluster,
             security=SecurityService(image, rights, self.settings),
@@ -265,6 +283,20 @@ class Broker:
         )
         return ReadService(self.replicas, self.turns, planner, quota, hints, self.rights)
 
+    def _share_service(self, hints: LeaderHints) -> ShareService:
+        config = self.settings
+        partitions = SharePartitions(
+            self.metadata,
+            self.replicas,
+            self.logs,
+            self.persister,
+            self.clock,
+            lambda: config.config,
+        )
+        return ShareService(
+            self.metadata, self.replicas, partitions, hints, self.rights, lambda: config.config
+        )
+
     @property
     def config(self) -> BrokerConfig:
         """The node's settings as they are now, dynamic ones included."""
@@ -314,11 +346,12 @@ class Broker:
         if any(kind == ResourceType.BROKER for kind, _ in delta.changed_configs):
             self.take_dynamic_settings()
         self._want_keys(delta.changed_configs)
-        for coordinator in (self.groups, self.transactions):
+        for coordinator in (self.groups, self.transactions, self.share_states):
             coordinator.apply(delta)
         self.replicas.apply(delta)
-        for coordinator in (self.groups, self.transactions):
+        for coordinator in (self.groups, self.transactions, self.share_states):
             coordinator.lead(delta)
+        self.share.apply(delta)
         self.suspicions.apply(delta)
 
     def take_dynamic_settings(self) -> None:
@@ -333,6 +366,7 @@ class Broker:
         set_level(self.config.penstock_log_level)
         self.logs.env.producer_id_expiration_ms = self.config.producer_id_expiration_ms
         self.groups.settings_changed(self.config)
+        self.share.settings_changed()
         self.on_settings_changed(self.config)
         self.replicas.reconfigure_all()
         key_id = self.config.penstock_encryption_key_id
@@ -366,6 +400,8 @@ class Broker:
         """
         self.groups.end_waiting()
         self.transactions.end_waiting()
+        self.share.end_waiting()
+        self.share_states.end_waiting()
         self.reads.end_waiting()
 
     async def stop(self) -> None:
@@ -377,6 +413,9 @@ class Broker:
         await self.verifier.stop()
         await self.transactions.stop()
         await self.groups.stop()
+        self.share.stop()
+        await self.persister.stop()
+        await self.share_states.stop()
         await self.producer_ids.stop()
         await self.flusher.stop()
         self.reads.stop()

@@ -14,7 +14,12 @@ from penstock.base.results import LeaderEndpoint
 from penstock.controlling.active_controller import Link
 from penstock.controlling.controller_access import ControllerAccess
 from penstock.controlling.suspicions import Suspicions
-from penstock.metadata.features import GROUP_VERSION, KRAFT_VERSION, SUPPORTED_FEATURES
+from penstock.metadata.features import (
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    SHARE_VERSION,
+    SUPPORTED_FEATURES,
+)
 from penstock.metadata.image import MetadataImage
 from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.rights import Rights
@@ -124,6 +129,11 @@ class ClusterService:
     def has_consumer_protocol(self) -> bool:
         """Whether the finalised level of group.version has groups of the consumer protocol."""
         return self._image.features.get(GROUP_VERSION) != 0
+
+    @property
+    def has_share_groups(self) -> bool:
+        """Whether the finalised level of share.version has share groups."""
+        return self._image.features.get(SHARE_VERSION, 0) > 0
 
     def features_epoch(self, principal: Principal) -> int:
         """Grows whenever the finalised features may have changed."""

@@ -1,4 +1,4 @@
-"""Consumer groups: a request goes to the shard that keeps its group.
+"""Groups of all kinds: a request goes to the shard that keeps its group.
 
 With rights active a request needs one to the group, or is refused as a whole, and one to each topic
 that it names: the others are answered by the shard (`_NEEDS`; a request without a row is none of a
@@ -24,6 +24,7 @@ from penstock.net.turn import Turn
 from penstock.serving.rights import Rights
 from penstock.serving.shards import ShardService
 from penstock.wire.messages import consumer_group_describe as consumer_describe
+from penstock.wire.messages import share_group_describe as share_describe
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest
@@ -47,6 +48,7 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -73,9 +75,15 @@ _NEEDS: Final[Mapping[type[Message], Operation]] = {
     OffsetDeleteRequest: Operation.DELETE,
     DescribeGroupsRequest: Operation.DESCRIBE,
     consumer_describe.ConsumerGroupDescribeRequest: Operation.DESCRIBE,
+    ShareGroupHeartbeatRequest: Operation.READ,
+    share_describe.ShareGroupDescribeRequest: Operation.DESCRIBE,
     DeleteGroupsRequest: Operation.DELETE,
 }
 """What has to be allowed on the group."""
+_DESCRIPTIONS: Final = (
+    consumer_describe.ConsumerGroupDescribeRequest,
+    share_describe.ShareGroupDescribeRequest,
+)
 
 
 class GroupService(ShardService):
@@ -114,13 +122,15 @@ class GroupService(ShardService):
             return self._fetch(principal, request, ask)
         if isinstance(request, OffsetDeleteRequest):
             return self._delete(principal, request, ask)
-        if isinstance(request, ConsumerGroupHeartbeatRequest):
+        if isinstance(request, ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest):
             if not all(self._may_describe(principal, n) for n in _subscribed(request)):
                 return refuse(request, version, _TOPIC_DENIED)
+            if isinstance(request, ShareGroupHeartbeatRequest):
+                return ask(request)
             return self._groups.submit(
                 key, request, version, client_id, client_host, lambda n: self._shows(principal, n)
             )
-        if isinstance(request, consumer_describe.ConsumerGroupDescribeRequest):
+        if isinstance(request, _DESCRIPTIONS):
             return _then(ask(request), lambda found: self._without_hidden(principal, found))
         return ask(request)
 
@@ -283,7 +293,7 @@ class GroupService(ShardService):
         answer.groups = [
             group
             if all(self._may_describe(principal, name) for name in _assigned(group))
-            else consumer_describe.DescribedGroup(
+            else type(group)(
                 group_id=group.group_id, error_code=_TOPIC_DENIED, error_message=HIDDEN_TOPIC
             )
             for group in answer.groups
@@ -336,17 +346,20 @@ def _with_topics(request: C, allowed: list[bool], *, wanted: bool) -> C:
     return part
 
 
-def _subscribed(request: ConsumerGroupHeartbeatRequest) -> list[str]:
+def _subscribed(
+    request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest,
+) -> list[str]:
     return request.subscribed_topic_names or []
 
 
-def _assigned(group: consumer_describe.DescribedGroup) -> set[str]:
-    return {
-        topic.topic_name
-        for member in group.members
-        for assignment in (member.assignment, member.target_assignment)
-        for topic in assignment.topic_partitions
-    }
+def _assigned(group: consumer_describe.DescribedGroup | share_describe.DescribedGroup) -> set[str]:
+    found = set()
+    for member in group.members:
+        assignments: list[Any] = [member.assignment]
+        if isinstance(member, consumer_describe.Member):
+            assignments.append(member.target_assignment)
+        found |= {topic.topic_name for given in assignments for topic in given.topic_partitions}
+    return found
 
 
 def _refused_fetch(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:

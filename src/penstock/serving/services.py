@@ -29,6 +29,9 @@ from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
 from penstock.serving.security import SecurityService
 from penstock.serving.settings import SettingService
+from penstock.serving.share import ShareService
+from penstock.serving.share_groups import ShareGroupService
+from penstock.serving.share_states import ShareStateService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
 
@@ -53,9 +56,15 @@ class Services:
     log_dirs: LogDirService
     """What the replicas on this node take on its disk."""
     groups: GroupService
-    """Consumer groups and their offsets."""
+    """Groups, and the offsets of consumer groups."""
+    share: ShareService
+    """Records for the members of share groups, and their acknowledgements."""
+    share_groups: ShareGroupService
+    """Offsets of share groups."""
     transactions: TransactionService
     """Transactions, and ids for producers."""
+    share_states: ShareStateService
+    """What is persisted of share-partitions, for other nodes."""
     settings: SettingService
     """Settings of topics, brokers and groups."""
     cluster: ClusterService

@@ -15,9 +15,10 @@ from penstock.base.ids import TopicKey
 from penstock.config.layers import BrokerSettings
 from penstock.controlling.controller_access import ControllerAccess
 from penstock.coordinating.group_coordinator import GroupCoordinator
+from penstock.coordinating.share_coordinator import ShareCoordinator
 from penstock.coordinating.transaction_coordinator import TransactionCoordinator
 from penstock.metadata.image import MetadataImage, Topic
-from penstock.metadata.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.metadata.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from penstock.metadata.topic_control import DEFAULT, PARTITIONS_PER_REQUEST_MAX
 from penstock.partitions.replica_manager import ReplicaManager
 from penstock.serving.audit_log import AuditLog
@@ -35,6 +36,7 @@ class TopicService:
         controller: ControllerAccess,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
+        share_states: ShareCoordinator,
         settings: BrokerSettings,
         rights: Rights,
     ) -> None:
@@ -43,6 +45,7 @@ class TopicService:
         self._controller = controller
         self._groups = groups
         self._transactions = transactions
+        self._share_states = share_states
         self._settings = settings
         self._rights = rights
         self.pieces = TopicPieces()
@@ -138,6 +141,7 @@ class TopicService:
         for internal, coordinator in (
             (OFFSETS_TOPIC, self._groups),
             (TRANSACTIONS_TOPIC, self._transactions),
+            (SHARE_STATE_TOPIC, self._share_states),
         ):
             if internal in names:
                 refused[internal] = int(await coordinator.make_topic())

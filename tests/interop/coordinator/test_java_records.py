@@ -1,4 +1,4 @@
-"""Records of both internal topics against Kafka's own serde: same bytes, same values by name."""
+"""Records of the internal topics against Kafka's own serde: same bytes, same values by name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,19 @@ from penstock.coordinator.records import (
     OffsetCommitValue,
     encode,
 )
+from penstock.coordinator.share_state.records import (
+    SNAPSHOT,
+    UPDATE,
+    ShareSnapshotKey,
+    ShareSnapshotValue,
+    ShareUpdateValue,
+    Value,
+    encode_key,
+    encode_value,
+)
 from penstock.coordinator.transaction.records import TransactionLogKey, TransactionLogValue
 from penstock.coordinator.transaction.records import encode as encode_transaction
+from penstock.share.types import ShareKey
 from penstock.wire.schema import Field, Message, Struct
 from support.reference import java_command
 from unit.wire.random_messages import random_struct
@@ -126,3 +137,19 @@ def test_kafka_reads_and_writes_the_same_records_of_transactions() -> None:
             records.append((key, value))
             encoded.append(encode_transaction(key.transactional_id, value, transaction_version))
     _compare("transaction", records, encoded)
+
+
+def test_kafka_reads_and_writes_the_same_records_of_share_partitions() -> None:
+    records: list[tuple[Any, Message | None]] = []
+    encoded = []
+    kinds: dict[int, type[Value]] = {SNAPSHOT: ShareSnapshotValue, UPDATE: ShareUpdateValue}
+    for kind, value_type in kinds.items():
+        for seed in SEEDS:
+            rng = Random(f"{kind} {seed}")
+            key = random_struct(ShareSnapshotKey, 0, rng)
+            value = random_struct(value_type, 0, rng) if seed else None
+            records.append((key, value))
+            named = ShareKey(key.group_id, key.topic_id, key.partition)
+            raw = None if value is None else encode_value(value)
+            encoded.append(CoordinatorRecord(encode_key(kind, named), raw))
+    _compare("share", records, encoded)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from penstock.config.broker_config import broker_config
-from penstock.config.group_config import check_group_settings, group_config
+from penstock.config.durations import duration_ms
+from penstock.config.group_config import (
+    ShareGroupConfig,
+    check_group_settings,
+    group_config,
+    reset_age_ms,
+    share_group_config,
+)
 from penstock.config.layers import BrokerSettings, ConfigSource
 from penstock.config.table import ConfigError
 
@@ -43,7 +50,18 @@ def test_own_settings_stand_over_the_brokers() -> None:
         ({ASSIGNMENT: "-1"}, ASSIGNMENT),
         ({ASSIGNMENT: "15001"}, "group.consumer.max.assignment.interval.ms"),
         ({"nonsense": "1"}, "there is no group setting 'nonsense'"),
-        ({"share.session.timeout.ms": "45000"}, "there are no share groups"),
+        ({"share.session.timeout.ms": "44999"}, "between group.share.min.session.timeout.ms"),
+        ({"share.heartbeat.interval.ms": "15001"}, "group.share.max.heartbeat.interval.ms"),
+        ({"share.record.lock.duration.ms": "14999"}, "group.share.min.record.lock.duration.ms"),
+        ({"share.record.lock.duration.ms": "999"}, "of at least 1000"),
+        ({"share.delivery.count.limit": "11"}, "group.share.max.delivery.count.limit"),
+        ({"share.partition.max.record.locks": "4001"}, "max.partition.max.record.locks"),
+        ({"share.assignment.interval.ms": "15001"}, "group.share.max.assignment.interval.ms"),
+        ({"share.auto.offset.reset": "none"}, "latest, earliest, or by_duration"),
+        ({"share.auto.offset.reset": "by_duration:-PT1S"}, "latest, earliest, or by_duration"),
+        ({"share.isolation.level": "READ_COMMITTED"}, "one of read_committed"),
+        ({"share.renew.acknowledge.enable": "yes"}, "true or false"),
+        ({"share.assignor.offload.enable": "true"}, "one loop"),
     ],
 )
 def test_what_a_group_cannot_have(settings: dict[str, str], sentence: str) -> None:
@@ -66,3 +84,83 @@ def test_settings_are_described_with_what_lies_beneath() -> None:
     ]
     assert own[SESSION].source is ConfigSource.DYNAMIC_GROUP_CONFIG
     assert (own[HEARTBEAT].value, own[HEARTBEAT].source) == ("5000", ConfigSource.DEFAULT_CONFIG)
+
+
+def test_share_groups_own_settings_stand_over_the_brokers() -> None:
+    assert share_group_config({}, BROKER) == ShareGroupConfig()
+    broker = broker_config({"group.share.delivery.count.limit": "3"})
+    assert share_group_config({}, broker).share_delivery_count_limit == 3
+    own = {
+        "share.delivery.count.limit": "10",
+        "share.auto.offset.reset": "earliest",
+        "share.isolation.level": "read_committed",
+        "share.renew.acknowledge.enable": "false",
+        SESSION: "30000",
+        "share.session.timeout.ms": "x",
+    }
+    assert share_group_config(own, broker) == ShareGroupConfig(
+        share_delivery_count_limit=10,
+        share_auto_offset_reset="earliest",
+        share_isolation_level="read_committed",
+        share_renew_acknowledge_enable=False,
+    )
+
+
+def test_what_a_share_group_stored_counts_within_the_bounds_of_now() -> None:
+    stored = {"share.session.timeout.ms": "60000", "share.record.lock.duration.ms": "15000"}
+    broker = broker_config(
+        {
+            "group.share.max.session.timeout.ms": "50000",
+            "group.share.min.record.lock.duration.ms": "20000",
+        }
+    )
+    config = share_group_config(stored, broker)
+    assert config.share_session_timeout_ms == 50_000
+    assert config.share_record_lock_duration_ms == 20_000
+
+
+def test_share_settings_of_the_broker_are_held_against_each_other() -> None:
+    for settings, sentence in (
+        ({"group.share.session.timeout.ms": "61000"}, "group.share.max.session.timeout.ms"),
+        ({"group.share.record.lock.duration.ms": "1000"}, "min.record.lock.duration.ms"),
+        ({"group.share.delivery.count.limit": "11"}, "between 2 and 10"),
+        ({"group.share.max.share.sessions": "199"}, "group.share.max.size"),
+        ({"group.share.assignors": "uniform"}, "one assignor"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            broker_config(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("PT0S", 0),
+        ("P1D", 86_400_000),
+        ("P2DT3H4M5.678S", ((2 * 24 + 3) * 60 + 4) * 60_000 + 5_678),
+        ("pt1.0009s", 1_000),
+        ("PT-1S", -1_000),
+        ("-PT1M", -60_000),
+        ("PT-0.5S", -500),
+        ("-PT-6H+3M", 21_420_000),
+        ("PT1,5S", 1_500),
+        ("P", None),
+        ("PT", None),
+        ("P1DT", None),
+        ("1D", None),
+        ("P1M", None),
+        ("PT1S ", None),
+        ("P1D1H", None),
+        ("PT1.1234567890S", None),
+        ("P9999999999999999999D", None),
+        ("P999999999999999999D", None),
+        ("PT\u0661S", None),
+    ],
+)
+def test_durations_are_read_as_java_reads_them(text: str, ms: int | None) -> None:
+    assert duration_ms(text) == ms
+
+
+def test_a_group_may_begin_some_time_ago() -> None:
+    check_group_settings({"share.auto.offset.reset": "by_duration:PT1H"}, BROKER)
+    assert reset_age_ms("by_duration:PT1H") == 3_600_000
+    assert reset_age_ms("earliest") is None

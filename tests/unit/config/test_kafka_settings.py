@@ -56,8 +56,6 @@ def test_the_file_of_kafkas_distribution_is_taken() -> None:
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
-        "share.coordinator.state.topic.min.isr",
-        "share.coordinator.state.topic.replication.factor",
     ]
     assert config.bootstrap_servers == (), "it is told to join itself: a cluster of its own"
 

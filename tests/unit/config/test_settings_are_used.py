@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from penstock.config.broker_config import BROKER_SETTINGS
+from penstock.config.broker_groups import BOUNDED
 from penstock.config.group_config import GROUP_SETTINGS
 from penstock.config.log_config import TOPIC_SETTINGS
 from penstock.config.table import Only
@@ -34,7 +35,9 @@ CHECKED = {"broker.id", "listener.security.protocol.map", "process.roles"}
 WITHOUT_EFFECT = {"local.retention.bytes", "local.retention.ms", "preallocate"}
 # Bounds of other settings, held when the settings are read.
 BOUNDS = re.compile(
-    r"group\.consumer\.(min|max)\.(session\.timeout|heartbeat\.interval|assignment\.interval)\.ms"
+    rf"group\.({'|'.join(BOUNDED)})\.(min|max)\.("
+    + "|".join(re.escape(what) for kind in BOUNDED.values() for what in kind)
+    + ")"
 )
 
 

@@ -95,9 +95,12 @@ class Rig:
         self.markers: dict[int, list[EndTxnMarker]] = {}
         """The markers, by the place in `log` that they come before."""
         self.last = Effects()
-        self.shard = GroupShard(self.config, self.topics, self.rng)
+        self.shard = self.make_shard()
         self.answers: dict[int, Message] = {}
         self._tokens = itertools.count(1)
+
+    def make_shard(self) -> GroupShard:
+        return GroupShard(self.config, self.topics, self.rng)
 
     @property
     def group(self) -> ConsumerGroup:
@@ -152,7 +155,7 @@ class Rig:
         self.now_ms = end_ms
 
     def rebuilt(self) -> GroupShard:
-        shard = GroupShard(self.config, self.topics, self.rng)
+        shard = self.make_shard()
         for place in range(len(self.log) + 1):
             for marker in self.markers.get(place, ()):
                 shard.replay_marker(marker.producer_id, marker.commit)

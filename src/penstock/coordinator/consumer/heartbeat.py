@@ -49,17 +49,17 @@ def check_request(
 ) -> None:
     """Raise INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for what no group could accept."""
     if version >= MEMBER_ID_FROM_CLIENT or request.member_epoch != JOIN_EPOCH:
-        _require_text(request.member_id, "MemberId")
-    _require_text(request.group_id, "GroupId")
-    _require_text(request.instance_id, "InstanceId")
-    _require_text(request.rack_id, "RackId")
-    _require(
+        require_text(request.member_id, "MemberId")
+    require_text(request.group_id, "GroupId")
+    require_text(request.instance_id, "InstanceId")
+    require_text(request.rack_id, "RackId")
+    require(
         request.member_epoch >= STATIC_LEAVE_EPOCH, f"{request.member_epoch} is no member epoch."
     )
     if request.member_epoch == JOIN_EPOCH:
         _check_join(request)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
-        _require(
+        require(
             request.instance_id is not None,
             "Only a member with an instance id can leave with epoch -2.",
         )
@@ -73,26 +73,26 @@ def check_request(
 
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
-    _require(
+    require(
         request.rebalance_timeout_ms != UNKNOWN_TIMEOUT_MS,
         "A member that joins must name its rebalance timeout.",
     )
-    _require(
+    require(
         request.topic_partitions is not None and not request.topic_partitions,
         "A member that joins must say that it owns no partitions (an empty list).",
     )
-    _require(
+    require(
         request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
         "A member that joins must subscribe by topic names or by a regular expression.",
     )
 
 
-def _require_text(value: str | None, name: str) -> None:
+def require_text(value: str | None, name: str) -> None:
     """Null is no value; blanks are an error, in the words that Kafka's clients know."""
-    _require(value is None or bool(value.strip()), f"{name} can't be empty.")
+    require(value is None or bool(value.strip()), f"{name} can't be empty.")
 
 
-def _require(holds: bool, message: str) -> None:
+def require(holds: bool, message: str) -> None:
     if not holds:
         raise ApiError(ErrorCode.INVALID_REQUEST, message)
 

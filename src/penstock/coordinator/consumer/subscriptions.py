@@ -114,15 +114,20 @@ class Subscriptions:
 
     def metadata_hash(self) -> int:
         """64 bits that change when a topic of the group comes, goes or grows; 0 without topics."""
-        digest = blake2b(digest_size=8)
-        empty = True
-        for name in sorted(self.all_names()):
-            topic_id = self._topics.topic_id(name)
-            if topic_id is not None:
-                empty = False
-                count = self._topics.partition_count(name) or 0
-                digest.update(topic_id + count.to_bytes(4, "big") + name.encode() + b"\0")
-        return 0 if empty else int.from_bytes(digest.digest(), "big", signed=True)
+        return topics_hash(self.all_names(), self._topics)
+
+
+def topics_hash(names: Iterable[str], topics: TopicsView) -> int:
+    """64 bits that change when one of the topics comes, goes or grows; 0 if none exists."""
+    digest = blake2b(digest_size=8)
+    empty = True
+    for name in sorted(names):
+        topic_id = topics.topic_id(name)
+        if topic_id is not None:
+            empty = False
+            count = topics.partition_count(name) or 0
+            digest.update(topic_id + count.to_bytes(4, "big") + name.encode() + b"\0")
+    return 0 if empty else int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def matchable(topics: TopicsView) -> list[str]:

@@ -7,18 +7,21 @@ import java.util.HexFormat;
 import org.apache.kafka.common.protocol.ApiMessage;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorRecordSerde;
 import org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde;
+import org.apache.kafka.coordinator.share.ShareCoordinatorRecordSerde;
 import org.apache.kafka.coordinator.transaction.TransactionCoordinatorRecordSerde;
 
 /**
- * Reads records of the offsets topic ("group") or of the transaction log ("transaction", the first
- * argument) with Kafka's own serde, one "KEY_HEX VALUE_HEX" a line ("-" for no value), and answers "KEY_HEX TAB VALUE_HEX TAB key as JSON TAB value as JSON" as Kafka would
+ * Reads records of the offsets topic ("group"), of the transaction log ("transaction") or of the share coordinator ("share", the
+ * first argument) with Kafka's own serde, one "KEY_HEX VALUE_HEX" a line ("-" for no value), and answers "KEY_HEX TAB VALUE_HEX TAB key as JSON TAB value as JSON" as Kafka would
  * write them; whatever fails is "error TAB reason".
  */
 public class Records {
     public static void main(String[] args) throws Exception {
-        CoordinatorRecordSerde serde = args[0].equals("transaction")
-            ? new TransactionCoordinatorRecordSerde()
-            : new GroupCoordinatorRecordSerde();
+        CoordinatorRecordSerde serde = switch (args[0]) {
+            case "transaction" -> new TransactionCoordinatorRecordSerde();
+            case "share" -> new ShareCoordinatorRecordSerde();
+            default -> new GroupCoordinatorRecordSerde();
+        };
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         var out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         String line;

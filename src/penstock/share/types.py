@@ -1,0 +1,57 @@
+"""Plain values of share groups: for leaders, the persister and the coordinator of their state.
+
+The numbers of `RecordState` are Kafka's, as they are persisted and travel between brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.base.ids import Uuid, uuid_text
+
+UNINITIALIZED_START = -1
+"""A start offset that the leader of the partition has to resolve."""
+
+UNKNOWN_COUNT = -1
+
+
+class RecordState(IntEnum):
+    """What became of one record in one share group."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+
+class ShareKey(NamedTuple):
+    """One partition as one share group consumes it."""
+
+    group_id: str
+    topic_id: Uuid
+    partition: int
+
+    @property
+    def text(self) -> str:
+        """By which its coordinator is found."""
+        return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
+
+
+class StateBatch(NamedTuple):
+    """Neighbouring records of the same state and count."""
+
+    first_offset: int
+    last_offset: int
+    state: int
+    delivery_count: int
+
+
+class ShareState(NamedTuple):
+    """What is persisted of a share-partition."""
+
+    state_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Sequence[StateBatch]
