@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from support import order, reference, rotation
 from support.cluster import Cluster
-from support.features import ELIGIBLE_LEADER_REPLICAS, enable_feature
+from support.features import ELIGIBLE_LEADER_REPLICAS, SHARE_VERSION, enable_feature
 from support.helpers import TopicMaker
 from support.node import NodeProcess
 from support.process import LOG_NAME, BrokerProcess, tail
@@ -156,6 +156,13 @@ def node(shared_node: BrokerProcess) -> BrokerProcess:
     """The broker that every test of this process shares; it is never stopped by a test."""
     assert shared_node.running, "the shared broker has died:\n" + shared_node.log_tail()
     return shared_node
+
+
+@pytest.fixture(scope="session")
+def share_groups(target: str, shared_node: BrokerProcess) -> None:
+    """The shared broker serves share groups; Kafka as the tests start it has them switched off."""
+    if target == "kafka":
+        enable_feature(shared_node.bootstrap, SHARE_VERSION)
 
 
 @pytest.fixture(scope="session")

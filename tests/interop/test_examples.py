@@ -65,3 +65,11 @@ def test_offsets_in_database(group_node: BrokerProcess) -> None:
         "2000 payments, 2000 counted, 4 kills",
         "the balances are right",
     ]
+
+
+@pytest.mark.timeout(300)
+def test_task_queue(node: BrokerProcess, share_groups: None) -> None:
+    assert output_of("task_queue.py", node) == [
+        "59 tasks are done, 1 was rejected",
+        "task 7 took 2 tries",
+    ]

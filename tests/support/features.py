@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka.admin import KafkaAdminClient
 
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
+SHARE_VERSION = "share.version"
 GROUPS = "group.version"
 
 

@@ -94,6 +94,8 @@ class KafkaProcess(BrokerProcess):
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
             # Retention would take the records with old timestamps away, in the middle of a test.
             "log.initial.task.delay.ms": str(RETENTION_DELAY_MS),
             **self.settings,

@@ -6,6 +6,8 @@ import struct
 from typing import Final, TypeAlias
 
 from penstock.api.registry import APIS, Api
+from penstock.base.steps import Steps
+from penstock.net.answer_stream import Part
 from penstock.net.turn import in_turns
 from penstock.wire.apis import ApiKey
 from penstock.wire.decoders import skip_tags
@@ -15,6 +17,8 @@ from penstock.wire.schema import Message
 _HEADER: Final = struct.Struct(">hhih")
 _RESPONSE: Final = struct.Struct(">ii")
 LENGTH_BYTES: Final = 4
+COPIED_BYTES_MAX: Final = 4096
+"""A part of this size is copied in less time than a part more costs."""
 UNKNOWN_VERSION = -1
 
 
@@ -70,13 +74,38 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: M
     return _framed(out, correlation_id)
 
 
+def encode_in_parts(
+    api_key: int, version: int, correlation_id: int, response: Message
+) -> list[Part]:
+    """The same in parts: what is large, such as records, is not copied."""
+    head = out = _response_header(api_key, version, response)
+    frame: list[Part] = [head]
+    for part in response.encode_parts(version):
+        if len(part) <= COPIED_BYTES_MAX:
+            out += part
+        else:
+            out = bytearray()
+            frame += (part, out)
+    _RESPONSE.pack_into(head, 0, sum(map(len, frame)) - LENGTH_BYTES, correlation_id)
+    return frame if out else frame[:-1]
+
+
+def encode_in_steps(
+    api_key: int, version: int, correlation_id: int, response: Message
+) -> Steps[bytes]:
+    """The whole frame of a response with very many elements: it stops now and then, for others to
+    run.
+    """
+    out = _response_header(api_key, version, response)
+    out += yield from response.encode_in_steps(version)
+    return _framed(out, correlation_id)
+
+
 async def encode_wide_response(
     api_key: int, version: int, correlation_id: int, response: Message
 ) -> bytes:
     """The same for a response with very many elements: others run in between."""
-    out = _response_header(api_key, max(version, 0), response)
-    out += await in_turns(response.encode_in_steps(max(version, 0)))
-    return _framed(out, correlation_id)
+    return await in_turns(encode_in_steps(api_key, max(version, 0), correlation_id, response))
 
 
 def _response_header(api_key: int, version: int, response: Message) -> bytearray:

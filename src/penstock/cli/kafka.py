@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported there without saying so
     AdminClient,
     AlterConfigOpType,
@@ -60,7 +60,7 @@ GREETING_S_MAX = 2.0
 """A broker that is alive answers the first request at once."""
 BROKERS_PROBED_MAX = 16
 _T = TypeVar("_T")
-_C = TypeVar("_C", AdminClient, Producer, Consumer)
+_C = TypeVar("_C", AdminClient, Producer, Consumer, ShareConsumer)
 
 _LOG = logging.getLogger("penstock.cli.librdkafka")
 _LOG.addHandler(logging.NullHandler())
@@ -111,6 +111,9 @@ class Cluster:
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         return self._made(Consumer, settings)
 
+    def share_consumer(self, settings: Mapping[str, Any]) -> ShareConsumer:
+        return self._made(ShareConsumer, settings)
+
     def _made(self, kind: Callable[[dict[str, Any]], _C], settings: Mapping[str, Any]) -> _C:
         """A client; what the user gave counts above what the command would have."""
         ours = {"logger": _LOG, "error_cb": _ignore}
@@ -118,7 +121,9 @@ class Cluster:
             return kind({**self._defaults, **settings, **self.access.config, **ours})
         except KafkaException as e:
             text = e.args[0].str().rstrip(".")
-            raise usage_error(f"a setting of the Kafka client is wrong: {text}") from None
+        except ValueError as e:  # so says a share consumer
+            text = str(e).removeprefix("Failed to create share consumer: ").rstrip(".")
+        raise usage_error(f"a setting of the Kafka client is wrong: {text}")
 
     def coordinator(self, kind: int, key: str, doing: str) -> Address:
         """Where a group or a transactional id is coordinated."""

@@ -55,6 +55,7 @@ from penstock.partitions.replication_metrics import ReplicationMetrics
 from penstock.serving.audit_log import AuditLog
 from penstock.serving.broker import Broker
 from penstock.serving.quotas import QuotaService
+from penstock.serving.share_metrics import ShareMetrics
 
 
 class NodeMetrics:
@@ -92,6 +93,7 @@ class NodeMetrics:
             broker.clock,
             per_partition=broker.config.penstock_metrics_per_partition,
         )
+        ShareMetrics(registry, broker.share)
         ShareCoordinatorMetrics(registry, broker.share_states)
         registry.add_source(lambda: _storage(broker))
         registry.add_source(lambda: encryption_metrics(broker.logs))

@@ -405,6 +405,41 @@ FETCH_SESSIONS_EVICTED: Final = _counter(
     "penstock_fetch_sessions_evicted_total", "Fetch sessions evicted."
 )
 
+# -- share groups ------------------------------------------------------------------------------
+
+SHARE_SESSIONS: Final = _gauge(
+    "penstock_share_sessions", "Members of share groups that fetch from this node."
+)
+SHARE_SESSIONS_LOST: Final = _counter(
+    "penstock_share_sessions_lost_total",
+    "Share sessions that ended with their connection, not by a request.",
+)
+SHARE_PARTITIONS: Final = _gauge(
+    "penstock_share_partitions",
+    "Partitions that share groups consume from this node, one for each group.",
+)
+SHARE_RECORDS_IN_FLIGHT: Final = _gauge(
+    "penstock_share_records_in_flight",
+    "Records that members of share groups have and have not acknowledged.",
+)
+SHARE_ACKNOWLEDGEMENTS: Final = _counter(
+    "penstock_share_acknowledgements_total",
+    "Records that members of share groups have acknowledged, by type.",
+    "type",
+)
+SHARE_LOCK_TIMEOUTS: Final = _counter(
+    "penstock_share_lock_timeouts_total",
+    "Records that members of share groups kept for too long, so that others get them.",
+)
+SHARE_FAILED_WRITES: Final = _counter(
+    "penstock_share_failed_writes_total",
+    "Changes of share groups in a partition that could not be persisted.",
+)
+SHARE_FAILED_LOADS: Final = _counter(
+    "penstock_share_failed_loads_total",
+    "Times that what a share group has consumed of a partition could not be read.",
+)
+
 # -- metrics of clients ------------------------------------------------------------------------
 
 CLIENT_INSTANCES: Final = _gauge(

@@ -68,7 +68,9 @@ from penstock.serving.rights import Rights
 from penstock.serving.security import SecurityService
 from penstock.serving.services import CountError, Services
 from penstock.serving.settings import SettingService
+from penstock.serving.share import ShareService
 from penstock.serving.share_groups import ShareGroupService
+from penstock.serving.share_partitions import SharePartitions
 from penstock.serving.share_states import ShareStateService
 from penstock.serving.telemetry import TelemetryService
 from penstock.serving.topics import TopicService
@@ -126,6 +128,7 @@ class Broker:
         coordinating = self._coordinator_environment(rng)
         self.share_states = ShareCoordinator(coordinating)
         self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
+        self.share = self._share_service(hints)
         ends = EndOffsets(self.node_id, self.metadata, self.replicas, self.brokers, peers)
         self.groups = GroupCoordinator(coordinating, self.persister, ends)
         self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
@@ -186,6 +189,7 @@ class Broker:
             offsets=OffsetService(replicas, self.logs, rights),
             log_dirs=LogDirService(node_id, image, self.logs, replicas, rights),
             groups=GroupService(self.groups, self.transactional_commits, rights),
+            share=self.share,
             share_groups=ShareGroupService(self.groups.share, rights),
             transactions=TransactionService(
                 self.transactions, self.producer_ids, self.markers_here, rights
@@ -282,6 +286,20 @@ class Broker:
         )
         return ReadService(self.replicas, self.turns, planner, quota, hints, self.rights)
 
+    def _share_service(self, hints: LeaderHints) -> ShareService:
+        config = self.settings
+        partitions = SharePartitions(
+            self.metadata,
+            self.replicas,
+            self.logs,
+            self.persister,
+            self.clock,
+            lambda: config.config,
+        )
+        return ShareService(
+            self.metadata, self.replicas, partitions, hints, self.rights, lambda: config.config
+        )
+
     @property
     def config(self) -> BrokerConfig:
         """The node's settings as they are now, dynamic ones included."""
@@ -337,6 +355,7 @@ class Broker:
         self.replicas.apply(delta)
         for coordinator in (self.groups, self.transactions, self.share_states):
             coordinator.lead(delta)
+        self.share.apply(delta)
         self.suspicions.apply(delta)
 
     def take_dynamic_settings(self) -> None:
@@ -351,6 +370,7 @@ class Broker:
         set_level(self.config.penstock_log_level)
         self.logs.env.producer_id_expiration_ms = self.config.producer_id_expiration_ms
         self.groups.settings_changed(self.config)
+        self.share.settings_changed()
         self.on_settings_changed(self.config)
         self.replicas.reconfigure_all()
         key_id = self.config.penstock_encryption_key_id
@@ -384,6 +404,7 @@ class Broker:
         """
         self.groups.end_waiting()
         self.transactions.end_waiting()
+        self.share.end_waiting()
         self.persister.end_waiting()
         self.share_states.end_waiting()
         self.reads.end_waiting()
@@ -397,6 +418,7 @@ class Broker:
         await self.verifier.stop()
         await self.transactions.stop()
         await self.groups.stop()
+        self.share.stop()
         await self.persister.stop()
         await self.share_states.stop()
         await self.producer_ids.stop()

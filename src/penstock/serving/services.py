@@ -29,6 +29,7 @@ from penstock.serving.read_session import FetchSessionCache
 from penstock.serving.records import RecordService
 from penstock.serving.security import SecurityService
 from penstock.serving.settings import SettingService
+from penstock.serving.share import ShareService
 from penstock.serving.share_groups import ShareGroupService
 from penstock.serving.share_states import ShareStateService
 from penstock.serving.telemetry import TelemetryService
@@ -57,6 +58,8 @@ class Services:
     """What the replicas on this node take on its disk."""
     groups: GroupService
     """Groups, and the offsets of consumer groups."""
+    share: ShareService
+    """Records for the members of share groups, and their acknowledgements."""
     share_groups: ShareGroupService
     """Offsets of share groups."""
     transactions: TransactionService

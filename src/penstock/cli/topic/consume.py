@@ -1,15 +1,14 @@
-"""`penstock topic consume`: read a topic without a group.
+"""`penstock topic consume`: read a topic without a group, or as a member of a share group.
 
 Partitions are assigned directly, nothing is committed. Without `--follow` each partition is
 read up to the end it had when the command began, so that the command ends even while others
-publish.
+publish. With `--share` the module `consume_shared` reads.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -19,17 +18,15 @@ from penstock.cli.access import Access
 from penstock.cli.errors import CliError, usage_error
 from penstock.cli.kafka import Cluster, pick_partitions
 from penstock.cli.offsets import Offsets
-from penstock.cli.options import (
-    Format,
-    OutputFormat,
-    TopicName,
-)
-from penstock.cli.topic.render import Renderer
+from penstock.cli.options import TopicName
+from penstock.cli.topic.consume_shared import Ack, consume_shared
+from penstock.cli.topic.render import Look, Renderer
 from penstock.cli.values import Place, Position, parse_position
 from penstock.kafka.offsets import Partition
 
 POLL_S = 0.2
 BATCH_MESSAGES = 1000
+FROM_BEGINNING = "beginning"
 PASSING_ERRORS = ("_TRANSPORT", "_ALL_BROKERS_DOWN")
 CONSUMER_SETTINGS = {
     "group.id": "penstock-cli",  # the client insists on a name, but partitions are assigned by hand
@@ -40,15 +37,10 @@ CONSUMER_SETTINGS = {
 }
 
 
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    RAW = "raw"
-
-
 def consume(
     access: Access,
     name: TopicName,
+    look: Look,
     start: Annotated[
         str,
         typer.Option(
@@ -57,7 +49,7 @@ def consume(
             help="beginning, end, an offset, -N for the last N of each partition, or a time:"
             " ISO 8601, relative (-1h), or epoch ms.",
         ),
-    ] = "beginning",
+    ] = FROM_BEGINNING,
     stop: Annotated[
         str | None,
         typer.Option(
@@ -77,35 +69,52 @@ def consume(
             help="Go on and wait for new messages (default with --from end).",
         ),
     ] = None,
-    key: Annotated[bool, typer.Option("--key", help="Print keys.")] = False,
-    headers: Annotated[bool, typer.Option("--headers", help="Print headers.")] = False,
-    timestamp: Annotated[bool, typer.Option("--timestamp", help="Print timestamps.")] = False,
-    offset: Annotated[bool, typer.Option("--offset", help="Print offsets.")] = False,
-    partition_numbers: Annotated[
-        bool, typer.Option("--partition-numbers", help="Print partition numbers.")
-    ] = False,
-    output: Annotated[
-        Output | None,
+    share: Annotated[
+        str | None,
         typer.Option(
-            "--output",
-            help="text: a line each; json: an object per line; raw: the values' bytes alone.",
+            "--share",
+            metavar="GROUP",
+            help="As a member of this share group: each message goes to one member, is"
+            " acknowledged by itself, and comes again if it is not. Follows unless --no-follow.",
         ),
     ] = None,
-    output_format: OutputFormat = Format.TEXT,
+    ack: Annotated[
+        Ack | None,
+        typer.Option(
+            "--ack",
+            help="With --share. auto: a message is done when it is printed; ask: you decide for"
+            " each.",
+        ),
+    ] = None,
 ) -> None:
-    """Print the messages of the topic NAME, up to its present end unless following."""
+    """Print the messages of the topic NAME, up to its present end unless following, or work
+    through them as a member of a share group.
+    """
+    if share is not None:
+        if start != FROM_BEGINNING or stop is not None or partition is not None:
+            raise usage_error(
+                "--share excludes --from, --to and --partition: the group knows what is to be"
+                " done; where a new group begins says its setting share.auto.offset.reset"
+            )
+        cluster = Cluster(access)
+        cluster.topic(cluster.admin(), name)
+        how = ack or Ack.AUTO
+        consume_shared(
+            cluster, name, share, how, look.renderer, count, following=follow is not False
+        )
+        return
+    if ack is not None:
+        raise usage_error("--ack goes with --share GROUP")
     now_ms = time.time_ns() // 1_000_000
     first = parse_position(start, now_ms)
     last = None if stop is None else parse_position(stop, now_ms)
     following = follow if follow is not None else first.place is Place.END and last is None
     if following and last is not None:
         raise usage_error("--follow and --to exclude each other: keep one of them")
-    shown = output or (Output.JSON if output_format is Format.JSON else Output.TEXT)
     cluster = Cluster(access)
     partitions = pick_partitions(name, cluster.topic(cluster.admin(), name), partition)
     bounds = _bounds(cluster, [(name, p) for p in partitions], first, last)
-    renderer = Renderer(shown.value, key, headers, timestamp, offset, partition_numbers)
-    _read(cluster, name, bounds, renderer, count, following=following)
+    _read(cluster, name, bounds, look.renderer, count, following=following)
 
 
 def _bounds(

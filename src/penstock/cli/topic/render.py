@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, cast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Self, cast
 
 import msgspec
+import typer
 from confluent_kafka import Message
 
+from penstock.cli.options import Format, OptionGroup, OutputFormat
 from penstock.cli.topic.lines import display_text, json_fields, json_headers
 from penstock.cli.values import time_text
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    RAW = "raw"
 
 
 class Renderer:
@@ -74,6 +85,48 @@ class Renderer:
             "headers": json_headers(_headers(message)),
         }
         return msgspec.json.encode(fields) + b"\n"
+
+
+@dataclass(frozen=True)
+class Look(OptionGroup):
+    """How messages are printed."""
+
+    renderer: Renderer
+
+    OPTIONS: ClassVar[Mapping[str, tuple[Any, Any]]] = {
+        "key": (Annotated[bool, typer.Option("--key", help="Print keys.")], False),
+        "headers": (Annotated[bool, typer.Option("--headers", help="Print headers.")], False),
+        "timestamp": (
+            Annotated[bool, typer.Option("--timestamp", help="Print timestamps.")],
+            False,
+        ),
+        "offset": (Annotated[bool, typer.Option("--offset", help="Print offsets.")], False),
+        "partition_numbers": (
+            Annotated[bool, typer.Option("--partition-numbers", help="Print partition numbers.")],
+            False,
+        ),
+        "output": (
+            Annotated[
+                Output | None,
+                typer.Option(
+                    "--output",
+                    help="text: a line each; json: an object per line; raw: the values' bytes"
+                    " alone.",
+                ),
+            ],
+            None,
+        ),
+        "output_format": (OutputFormat, Format.TEXT),
+    }
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> Self:
+        columns = dict(options)
+        form = columns.pop("output")
+        in_general = columns.pop("output_format")
+        if form is None:
+            form = Output.JSON if in_general is Format.JSON else Output.TEXT
+        return cls(Renderer(form.value, **columns))
 
 
 def _headers(message: Message) -> list[tuple[str, bytes | None]]:

@@ -1,0 +1,190 @@
+"""The share-partitions of this node: one for each group that consumes a partition which it leads.
+
+They are made when a member first fetches, and dropped when the node leads the partition no more,
+when the partition stops or its topic is deleted, and when no session of the group is left here and
+nothing of them is being written: the next fetch reads what was persisted. Who waits for one that is
+dropped is told why.
+
+Follows the metadata: leader epochs, deleted topics, settings of groups. Owned by the event loop's
+thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from penstock.base.clock import Clock
+from penstock.base.errors import ApiError, ErrorCode
+from penstock.base.ids import Uuid
+from penstock.config.broker_config import BrokerConfig
+from penstock.config.group_config import ShareGroupConfig, reset_age_ms, share_group_config
+from penstock.coordinating.share_persister import SharePersister
+from penstock.log.manager import LogManager
+from penstock.log.time_lookup import Allowance
+from penstock.metadata.delta import MetadataDelta
+from penstock.metadata.image import MetadataImage, ResourceType
+from penstock.partitions.leadership import Role
+from penstock.partitions.partition import Partition
+from penstock.partitions.replica_manager import ReplicaManager
+from penstock.serving.share_driver import ShareCounts, ShareDriver, ShareEnvironment
+from penstock.share.partition import ShareLimits
+from penstock.share.types import ShareKey
+
+LATEST: Final = "latest"
+EARLIEST: Final = "earliest"
+_MOVED: Final = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads now")
+_DELETED: Final = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+
+
+class SharePartitions:
+    def __init__(
+        self,
+        image: MetadataImage,
+        replicas: ReplicaManager,
+        logs: LogManager,
+        persister: SharePersister,
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._image = image
+        self._replicas = replicas
+        self._logs = logs
+        self._clock = clock
+        self._config = config
+        self._env = ShareEnvironment(persister, clock, self._limits, self._begin_offset)
+        self._drivers: dict[ShareKey, ShareDriver] = {}
+        self._of_partition: dict[tuple[Uuid, int], dict[ShareKey, ShareDriver]] = {}
+        self._of_group: dict[str, dict[ShareKey, ShareDriver]] = {}
+
+    def __len__(self) -> int:
+        return len(self._drivers)
+
+    def __iter__(self) -> Iterator[ShareDriver]:
+        return iter(list(self._drivers.values()))
+
+    @property
+    def counts(self) -> ShareCounts:
+        return self._env.counts
+
+    # -- finding -------------------------------------------------------------------------------
+
+    def found(self, key: ShareKey) -> ShareDriver:
+        """The one that a member holds records of; `ApiError` if there is none."""
+        driver = self._drivers.get(key)
+        if driver is not None and self._leads(driver):
+            return driver
+        self._replicas.leader_of(key.topic_id, key.partition)
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no member of the group has fetched here"
+        )
+
+    def opened(self, key: ShareKey) -> ShareDriver:
+        """The one to fetch from, which is loaded on first need; `ApiError` if the node does not
+        lead the partition.
+        """
+        driver = self._drivers.get(key)
+        if driver is not None and self._leads(driver):
+            driver.serve_on()
+            return driver
+        partition = self._replicas.leader_of(key.topic_id, key.partition)
+        driver = ShareDriver(self._env, key, partition, self._gone)
+        self._drivers[key] = driver
+        self._of_partition.setdefault((key.topic_id, key.partition), {})[key] = driver
+        self._of_group.setdefault(key.group_id, {})[key] = driver
+        driver.load()
+        return driver
+
+    def _leads(self, driver: ShareDriver) -> bool:
+        """Whether its partition is still led here; if not, it is dropped."""
+        partition = driver.partition
+        if partition.role is Role.LEADER and partition.stopped is None:
+            return True
+        driver.fence(_MOVED)
+        return False
+
+    def _gone(self, driver: ShareDriver) -> None:
+        key = driver.key
+        if self._drivers.get(key) is not driver:
+            return
+        del self._drivers[key]
+        for table, place in (
+            (self._of_partition, (key.topic_id, key.partition)),
+            (self._of_group, key.group_id),
+        ):
+            kept = table[place]  # type: ignore[index]
+            del kept[key]
+            if not kept:
+                del table[place]  # type: ignore[arg-type]
+
+    # -- dropping ------------------------------------------------------------------------------
+
+    def group_unused(self, group_id: str) -> None:
+        """The last session of the group here has ended."""
+        for driver in list(self._of_group.get(group_id, {}).values()):
+            driver.retire()
+
+    def drop_all(self, error: ApiError) -> None:
+        for driver in self:
+            driver.fence(error)
+
+    # -- following the metadata ----------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta) -> None:
+        """`delta` was applied to the image, and the replicas follow it."""
+        if not self._drivers:
+            return
+        for driver in self:
+            if driver.key.topic_id in delta.deleted_topics:
+                driver.fence(_DELETED)
+        for place in delta.changed_partitions:
+            for driver in list(self._of_partition.get(place, {}).values()):
+                self._follow(driver)
+        changed = {name for kind, name in delta.changed_configs if kind == ResourceType.GROUP}
+        for driver in self:
+            if driver.key.group_id in changed:
+                driver.take_limits()
+
+    def _follow(self, driver: ShareDriver) -> None:
+        partition = driver.partition
+        hosted = self._replicas.hosted(partition.log.topic_partition)
+        if hosted is not partition or partition.role is not Role.LEADER:
+            driver.fence(_MOVED)
+        elif partition.leader_epoch == driver.leader_epoch + 1:
+            driver.led_again(partition.leader_epoch)
+        elif partition.leader_epoch != driver.leader_epoch:
+            driver.fence(_MOVED)  # others led in between, and may have changed what is persisted
+
+    def settings_changed(self) -> None:
+        """The node's own settings have changed."""
+        for driver in self:
+            driver.take_limits()
+
+    # -- settings of groups --------------------------------------------------------------------
+
+    def config(self, group_id: str) -> ShareGroupConfig:
+        return share_group_config(self._image.config(ResourceType.GROUP, group_id), self._config())
+
+    def _limits(self, group_id: str) -> ShareLimits:
+        config = self.config(group_id)
+        return ShareLimits(
+            config.share_partition_max_record_locks,
+            config.share_delivery_count_limit,
+            config.share_record_lock_duration_ms,
+            config.share_renew_acknowledge_enable,
+        )
+
+    async def _begin_offset(self, partition: Partition, group_id: str) -> int:
+        """Where the group begins by its `share.auto.offset.reset`."""
+        reset = self.config(group_id).share_auto_offset_reset
+        if reset == EARLIEST:
+            return partition.log.log_start_offset
+        if partition.offset_not_available:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        age_ms = reset_age_ms(reset)
+        if age_ms is None:
+            return partition.high_watermark
+        since_ms = self._clock.now_ms() - age_ms
+        found = await self._logs.lookups.find(partition.log, since_ms, Allowance())
+        end = partition.high_watermark
+        return end if found is None else min(found.offset, end)
