@@ -75,7 +75,7 @@ class PartitionData(Struct):
     acknowledge_error_code: int = int16("0+")
     acknowledge_error_message: str | None = string("0+", nullable="0+", default=None)
     current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "0+")
-    records: bytes = record_batches("0+")
+    records: bytes | memoryview | None = record_batches("0+")
     acquired_records: list[AcquiredRecords] = array(AcquiredRecords, "0+")
 
 
