@@ -104,8 +104,9 @@ lint: $(INSTALLED_DEV)  ## ruff, and import-linter for the floors of the house
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/lint-imports
 
-type: $(INSTALLED_DEV)  ## mypy --strict
+type: $(INSTALLED_DEV)  ## mypy --strict, by the oldest and by the newest Python: wheels are compiled for both
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.14
 
 java: $(INSTALLED_DEV)  ## fetch Apache Kafka's jars for the tests that need them
 	@$(BIN)/python tools/fetch_java.py \
