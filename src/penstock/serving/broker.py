@@ -400,7 +400,7 @@ class Broker:
 
     def end_waiting(self) -> None:
         """The node stops: parked fetches are answered with what is there, requests that wait for a
-        coordinator with an error.
+        coordinator with an error. What waits for other replicas is given up a little later.
         """
         self.groups.end_waiting()
         self.transactions.end_waiting()
@@ -408,6 +408,7 @@ class Broker:
         self.persister.end_waiting()
         self.share_states.end_waiting()
         self.reads.end_waiting()
+        self.appends.end_waiting()
 
     async def stop(self) -> None:
         """Finish what is in flight; the logs are closed by their owner."""
