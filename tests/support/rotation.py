@@ -7,8 +7,9 @@ its name, so that runs of different selections agree: for files from their place
 day has as many.
 
 What is here has costly processes (JVMs, Spark, commands, clusters) for something that cheaper tests
-look at in each run, or that another client or variant shows as well. Of a client, of the commands
-and of attacks each run has some, by test; what shares a costly process has its day as a file.
+look at in each run, or that another client or variant shows as well. Of a client, of commands, of
+attacks and of the seeds of the pure rooms each run has some, by test; what shares a costly process
+has its day as a file. The simulation of whole nodes runs each day.
 """
 
 from __future__ import annotations
@@ -156,6 +157,12 @@ BY_TEST = frozenset(
         "interop/test_kafka_python",
         "interop/test_testing",
         "interop/test_txn_offsets",
+        # The pure rooms, over many seeds.
+        "sim/classic/test_simulation",
+        "sim/consumer/test_simulation",
+        "sim/offsets/test_simulation",
+        "sim/raft/test_simulation",
+        "sim/transactions/test_simulation",
         "spark/test_sink",
         "spark/test_sink_cluster",
         "spark/test_sink_given_up",
