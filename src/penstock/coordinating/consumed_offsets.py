@@ -11,7 +11,10 @@ is not known for sure is `NotKnown`, and nothing may be deleted then:
   `__consumer_offsets` a group is asked for that would be kept there (`_probes`).
 * All that a group has committed is still part of an open transaction.
 
-Offsets of open transactions count from the end of the transaction; until then the one before does.
+Coordinators answer when what the answer rests on is committed, and what they know only grows old:
+then groups have consumed more than is known here. A group that was made since a coordinator was cut
+off, unknown to itself, is a new one, which begins where the log begins. Offsets of open
+transactions count from the end of the transaction; until then the one before does.
 
 Limits: `OFFSETS_AT_ONCE_MAX` a request, `ANSWER_S_MAX` for its answer. Owned by the event loop's
 thread.
