@@ -21,7 +21,9 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest
 
 from .servers import PenstockPlain, PenstockTls, authority
 
-COUNTS = (2_000, 10_000)
+COUNTS = (2_000, 7_000)
+LISTENERS = 2
+"""Of the node: each may have an equal part of its descriptors."""
 SETTLE_S = 2.0
 CONNECT_S_MAX = 30.0
 RECEIVE_BYTES = 64 * 1024
@@ -42,7 +44,7 @@ STEPS = len(KINDS) * len(COUNTS)
 
 def measure(folder: Path, files: int, results: Results, progress: Progress) -> None:
     """Each kind with rising counts, as far as this process and the node may open `files`."""
-    allowed = min(files - SPARE_FILES, divided(files).connections)
+    allowed = min(files - SPARE_FILES, divided(files).connections // LISTENERS)
     for kind in KINDS:
         server = kind(folder / f"idle-{KINDS.index(kind)}")
         try:
