@@ -68,7 +68,7 @@ class Folds:
             last = self._begins[passed - 1] + hidden - before
             if start < last:
                 passed -= 1
-                self._base = hidden
+                self._base = hidden - (last - start)
                 self._begins[passed] = start
                 self._places[passed] = start - self._base
             else:

@@ -40,6 +40,7 @@ After every event that leaves nothing unwritten, the store must have what memory
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from penstock.base.errors import ApiError
 from penstock.share.changes import Change
@@ -283,7 +284,9 @@ def offsets(first: int, last: int) -> str:
 
 
 def changed_limits(limits: ShareLimits, options: Options) -> ShareLimits:
-    numbers = {SETTINGS[name]: int(options[name]) for name in options if name in SETTINGS}
+    numbers: dict[str, Any] = {
+        SETTINGS[name]: int(options[name]) for name in options if name in SETTINGS
+    }
     limits = limits._replace(**numbers)
     if "renew" in options:
         limits = limits._replace(renew_allowed=options["renew"] == "yes")

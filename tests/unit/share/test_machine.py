@@ -40,6 +40,11 @@ RETRIES = st.builds(
 )
 
 
+def fold_from(records: int) -> None:
+    for module in (reviving, window):
+        vars(module)["FOLD_RECORDS_MIN"] = records
+
+
 class Sent(NamedTuple):
     """A write that is under way."""
 
@@ -75,7 +80,7 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
         retry: RetryBackoff | None,
         folds: int,
     ) -> None:
-        reviving.FOLD_RECORDS_MIN = window.FOLD_RECORDS_MIN = folds  # type: ignore[misc]
+        fold_from(folds)
         self.limits = ShareLimits(locks_max, limit, DURATION_MS, renew, dead_letters, retry)
         self.store = Store(start)
         self.partition = SharePartition(self.limits, self.store.state(), start)
@@ -89,7 +94,7 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
         self.sent: Sent | None = None
 
     def teardown(self) -> None:
-        reviving.FOLD_RECORDS_MIN = window.FOLD_RECORDS_MIN = FOLD_RECORDS_MIN  # type: ignore[misc]
+        fold_from(FOLD_RECORDS_MIN)
 
     def changed(self, change: Change | None, begun: Begun | None = None) -> None:
         if change is not None:
