@@ -25,14 +25,9 @@ from penstock.share.window import (
     value_runs,
 )
 
-TARGETS: Final = {
-    AckType.GAP: ARCHIVED,
-    AckType.ACCEPT: ACKNOWLEDGED,
-    AckType.RELEASE: AVAILABLE,
-    AckType.REJECT: ARCHIVED,
-}
-"""The state that a type of acknowledgement leads to. To be released too often leads to ARCHIVED,
-and with dead letters that and REJECT lead to ARCHIVING.
+TARGETS: Final = (ARCHIVED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)
+"""The state that GAP, ACCEPT, RELEASE and REJECT lead to. To be released too often leads to
+ARCHIVED; with dead letters that and REJECT lead to ARCHIVING.
 """
 
 _TYPE_MAX: Final = max(AckType)
