@@ -245,8 +245,9 @@ class SharePartition:
         acquired: list[Acquired] = []
         if (quota := self._quota(max_records, mode, members)) > 0:
             limit, lock = self.limits.delivery_count_limit, self._locks.next_id
-            acquiring = Acquiring(window, lock, limit, batches, quota, batch_size, mode)
-            acquiring.run(stretches, self._room())
+            room = self._room()  # to make some, the window may be folded into another
+            acquiring = Acquiring(self._window, lock, limit, batches, quota, batch_size, mode)
+            acquiring.run(stretches, room)
             acquired = acquiring.acquired
             self._unsaved += acquiring.missing
         if acquired:
