@@ -36,6 +36,7 @@ from typing import Final
 
 from penstock.base.errors import invariant
 from penstock.share import acknowledging, dead_letters, describing, reviving
+from penstock.share.acknowledging import RELEASE, RENEW
 from penstock.share.acquiring import (
     WINDOW_SPAN_MAX,
     Acquiring,
@@ -47,7 +48,7 @@ from penstock.share.loading import loaded
 from penstock.share.locks import Locks
 from penstock.share.parking import Parking
 from penstock.share.reviving import OFFSETS_SPAN_MAX, REVIVED_RECORDS_MAX, Revived
-from penstock.share.types import Cause, ShareState, StateBatch
+from penstock.share.types import ShareState, StateBatch
 from penstock.share.values import (
     AckBatch,
     AckType,
@@ -83,9 +84,6 @@ __all__ = [
     "without",
 ]
 
-# An enum's member is slower than a number on the way of every acknowledgement.
-_RELEASE, _REJECT, _RENEW = map(int, (AckType.RELEASE, AckType.REJECT, AckType.RENEW))
-_NO_CAUSE, _REJECTED, _LIMIT = map(int, (Cause.NONE, Cause.REJECTED, Cause.LIMIT))
 SAVE_AGAIN_MS: Final = 1_000
 _FOLD_AGAIN_RECORDS: Final = 10_000
 """Records that have to be done since the window was folded before that is tried again."""
@@ -245,7 +243,7 @@ class SharePartition:
         acquired: list[Acquired] = []
         if (quota := self._quota(max_records, mode, members)) > 0:
             limit, lock = self.limits.delivery_count_limit, self._locks.next_id
-            room = self._room()  # to make some, the window may be folded into another
+            room = self._room()  # this may fold the window, which makes another of it
             acquiring = Acquiring(self._window, lock, limit, batches, quota, batch_size, mode)
             acquiring.run(stretches, room)
             acquired = acquiring.acquired
@@ -294,7 +292,7 @@ class SharePartition:
         for begin, end, said in acknowledging.checked(
             window, locks, self.limits, member_id, batches
         ):
-            if said == _RENEW:
+            if said == RENEW:
                 renewed.append((window.offset(begin), window.offset(end) - 1))
                 locks.let_go(window.unlock(begin, end))
                 window.lock(begin, end, locks.next_id)
@@ -312,7 +310,7 @@ class SharePartition:
             for first, stop in window.locked_by(lock.id, lock.first_offset, lock.last_offset):
                 for begin, end, state in window.state_runs(first, stop):
                     if state == ACQUIRED:
-                        self._begin(begun, begin, end, _RELEASE)
+                        self._begin(begun, begin, end, RELEASE)
                 self._locks.let_go(window.unlock(first, stop))
         return self._change(begun) if begun else None
 
@@ -335,29 +333,19 @@ class SharePartition:
 
     def _saves_again(self, now_ms: int) -> bool:
         """Whether it is time to persist what could not be."""
-        if self._save_again_ms is None or self._save_again_ms > now_ms:
-            return False
-        self._save_again_ms = None
-        return bool(self._unsaved)
+        is_due = self._save_again_ms is not None and self._save_again_ms <= now_ms
+        if is_due:
+            self._save_again_ms = None
+        return is_due and bool(self._unsaved)
 
     def _begin(self, begun: list[StateBatch], begin: int, end: int, said: int) -> None:
         """Records that a member holds are changing from now on."""
         window = self._window
         for first, stop, count in window.count_runs(begin, end):
-            state, cause = self._after(said, count)
+            state, cause = acknowledging.outcome(self.limits, said, count)
             offset = window.offset(first)
             window.move(first, stop, ACQUIRED, CHANGING | state)
             begun.append(StateBatch(offset, offset + stop - first - 1, state, count, cause))
-
-    def _after(self, said: int, count: int) -> tuple[int, int]:
-        """The state of a record of which that is said, after so many deliveries, and the cause."""
-        if said == _REJECT:
-            cause = _REJECTED
-        elif said == _RELEASE and count >= self.limits.delivery_count_limit:
-            cause = _LIMIT
-        else:
-            return acknowledging.TARGETS[said], _NO_CAUSE
-        return (ARCHIVING, cause) if self.limits.dead_letters else (ARCHIVED, _NO_CAUSE)
 
     def _free(self, begin: int, end: int, now_ms: int) -> bool:
         """Frees at once those of these records that are acquired; whether there were any."""
@@ -369,7 +357,7 @@ class SharePartition:
             found = True
             self._unsaved.append((window.offset(first), window.offset(stop) - 1))
             for run, run_end, count in window.count_runs(first, stop):
-                after, cause = self._after(_RELEASE, count)
+                after, cause = acknowledging.outcome(self.limits, RELEASE, count)
                 if after == AVAILABLE:
                     self._rest(run, run_end, ACQUIRED, count, now_ms)
                 elif after == ARCHIVING:
