@@ -260,7 +260,7 @@ def test_the_topic_is_created_where_that_is_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "dlq, settings, reason",
+    ("dlq", "settings", "reason"),
     [
         (ENABLED | {"cleanup_policy": "compact"}, {}, "compacted"),
         (ENABLED, {"errors_deadletterqueue_topic_name_prefix": "dead."}, "topic name"),
@@ -483,7 +483,8 @@ def test_a_marker_is_forgotten_before_its_records_are_revived(
             monkeypatch.setattr(dead_letters.DeadLetterDriver, "_clear", clear)
             await loses_leadership(it)
             marker = await it.marker()
-            assert marker is not None and marker.metadata
+            assert marker is not None
+            assert marker.metadata
             await it.driver.dead_letters.forget_marker()
             assert await it.marker() == Position(1, "")
 
