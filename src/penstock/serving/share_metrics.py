@@ -65,7 +65,7 @@ class ShareMetrics:
     def _dead_letters(self, waiting: Counter[str]) -> Iterator[Reading]:
         """Of the groups that have had some on this node, and of those where some wait."""
         counts = self._share.partitions.dead_letters.counts
-        written, shortened, waits, lost, failures = [], [], [], [], []
+        written, shortened, lost, failures = [], [], [], []
         for group_id, of_group in counts.items():
             written.append(SHARE_DEAD_LETTERS.sample(of_group.written, group_id))
             shortened.append(SHARE_DEAD_LETTERS_SHORTENED.sample(of_group.shortened, group_id))
@@ -73,8 +73,10 @@ class ShareMetrics:
                 lost.append(SHARE_DEAD_LETTERS_LOST.sample(count, group_id, reason))
             for reason, count in of_group.failures.items():
                 failures.append(SHARE_DEAD_LETTER_FAILURES.sample(count, group_id, reason))
-        for group_id in counts.keys() | waiting.keys():
-            waits.append(SHARE_DEAD_LETTERS_WAITING.sample(waiting[group_id], group_id))
+        waits = [
+            SHARE_DEAD_LETTERS_WAITING.sample(waiting[group_id], group_id)
+            for group_id in counts.keys() | waiting.keys()
+        ]
         yield Reading(SHARE_DEAD_LETTERS, written)
         yield Reading(SHARE_DEAD_LETTERS_SHORTENED, shortened)
         yield Reading(SHARE_DEAD_LETTERS_WAITING, waits)
