@@ -32,7 +32,10 @@ from penstock.coordinating.transaction_coordinator import TransactionCoordinator
 from penstock.coordinating.transaction_markers_here import MarkersHere
 from penstock.coordinating.transaction_verification import TransactionVerifier
 from penstock.coordinating.transactional_commits import TransactionalCommits
-from penstock.coordinating.transactional_writer import WriterEnvironment
+from penstock.coordinating.transactional_writer import (
+    TRANSACTION_TIMEOUT_MS,
+    WriterEnvironment,
+)
 from penstock.log.manager import LogManager
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType
@@ -289,6 +292,7 @@ class Broker:
             self.transactions,
             self.groups,
             here,
+            min(TRANSACTION_TIMEOUT_MS, self.config.transaction_max_timeout_ms),
         )
 
     def _append_service(self, hints: LeaderHints, rights: Rights) -> AppendService:

@@ -201,6 +201,8 @@ class DeadLetterDriver:
         `PenstockError` if it is not possible at the moment.
         """
         async with self._lock:
+            if not self._ready and not (await self._marker()).metadata:
+                return  # nor will there be one of what is archived: nothing was opened since
             await self._be_ready()
             if self._marked:
                 await self._clear()
@@ -304,9 +306,7 @@ class DeadLetterDriver:
         self._ready = False
         await self._writer.open()
         await self._check_leadership()
-        group_id = self._origin.marker_group
-        found = await self._writer.committed(group_id, [self._place])
-        position = found.get(self._place, Position(0, ""))
+        position = await self._marker()
         self._offset, self._marked = position.offset, bool(position.metadata)
         named = marked(position.metadata, self._share.key.topic_id, self._state_epoch)
         letters = self._core.dead_letters(_ALL) if named else []
@@ -316,6 +316,11 @@ class DeadLetterDriver:
             await self._settle(inside)
         self._ready = True
         return True
+
+    async def _marker(self) -> Position:
+        """What is committed, when no transaction is open that would change it."""
+        found = await self._writer.committed(self._origin.marker_group, [self._place])
+        return found.get(self._place, Position(0, ""))
 
     async def _check_leadership(self) -> None:
         """That no later leader has read the state: if one does from now on, it opens the writer
