@@ -118,6 +118,8 @@ class DeadLetters:
         self.alarm = Alarm(log, level=logging.WARNING)
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="dead-letters")
         self.counts: dict[str, DeadLetterCounts] = {}
+        self.running: dict[DeadLetterDriver, None] = {}
+        self.is_stopping = False
         self._pausing: dict[DeadLetterDriver, None] = {}
 
     def of(self, share: ShareDriver) -> DeadLetterDriver:
@@ -143,6 +145,12 @@ class DeadLetters:
         """A topic or a setting: what was refused may be possible now."""
         for driver in self._pausing:
             driver.woken.set()
+
+    def end_waiting(self) -> None:
+        """The node stops: what is not written is the next leader's."""
+        self.is_stopping = True
+        for driver in list(self.running):
+            driver.stop()
 
     def stop(self) -> None:
         self.worker.shutdown()
@@ -186,8 +194,9 @@ class DeadLetterDriver:
 
     def begin(self) -> None:
         """There are dead letters to be written."""
-        if self._task is None:
+        if self._task is None and not self._env.is_stopping:
             self._task = asyncio.get_running_loop().create_task(self._run())
+            self._env.running[self] = None
 
     def stop(self) -> None:
         """The share-partition is not to be used any more."""
@@ -234,6 +243,7 @@ class DeadLetterDriver:
             self._share.fence(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(e)))
         finally:
             self._task = None
+            self._env.running.pop(self, None)
             self._share.leave_if_idle()
 
     async def _step(self) -> bool:
