@@ -196,7 +196,16 @@ class DeadLetterDriver:
         """There are dead letters to be written."""
         if self._task is None and not self._env.is_stopping:
             self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._ended)
             self._env.running[self] = None
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        del self._env.running[self]
+        core = self._share.core
+        if self._share.is_active and core is not None and core.has_dead_letters:
+            self.begin()  # they have come since
+        self._share.leave_if_idle()
 
     def stop(self) -> None:
         """The share-partition is not to be used any more."""
@@ -241,10 +250,6 @@ class DeadLetterDriver:
         except Exception as e:
             log.exception("dead letters of %r cannot be written", self._share)
             self._share.fence(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(e)))
-        finally:
-            self._task = None
-            self._env.running.pop(self, None)
-            self._share.leave_if_idle()
 
     async def _step(self) -> bool:
         """Do what is next; whether there may be more."""
