@@ -230,6 +230,25 @@ def test_each_record_of_many_is_written_once(
     run(test)
 
 
+def test_large_records_are_written_some_at_a_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with letters(tmp_path, dlq=ENABLED) as it:
+            values = [bytes([n]) * 300_000 for n in range(10)]
+            for value in values:
+                await it.publish(Record(0, 1_000, None, value))
+            rejected = 0
+            while rejected < len(values):
+                for first, last, _ in await it.member.taken(max_bytes=1 << 22):
+                    assert await it.member.said((first, last, REJECT)) == 0
+                    rejected += last - first + 1
+            found = await it.written(len(values))
+            await it.settled()
+            assert [record.value for record in found] == values
+            assert it.counts.shortened == 0
+
+    run(test)
+
+
 def test_records_wait_for_a_topic_that_is_not_there(tmp_path: Path) -> None:
     async def test() -> None:
         async with letters(tmp_path, b"a", b"b") as it:
