@@ -537,14 +537,13 @@ class AppendService:
             partition.give_up_commits()
 
     async def stop(self) -> None:
-        """Give up what still waits to be verified, and write what is staged or being unpacked."""
+        """Give up what still waits to be verified, and stage what is being unpacked."""
         if self._giving_up is not None:
             self._giving_up.cancel()
         await self._verification.stop()
         while self._unpacks:
             await asyncio.wait(self._unpacks)  # it returns after their callbacks
         self._unpackers.shutdown()
-        self._turns.stop()
 
 
 def _invalid_acks(acks: int) -> ApiError:
