@@ -128,6 +128,7 @@ class _Begun(NamedTuple):
 class ShareDriver:
     __slots__ = (
         "_begun",
+        "_borrowers",
         "_env",
         "_held",
         "_loading",
@@ -171,6 +172,7 @@ class ShareDriver:
         self._held = False
         self._retires = False
         self._begun: list[_Begun] = []
+        self._borrowers = 0
         self._writing = False
         self._loading: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -261,8 +263,19 @@ class ShareDriver:
         """A member fetches here again."""
         self._retires = False
 
+    def borrow(self) -> None:
+        """Somebody who is no member needs it for a moment."""
+        self._borrowers += 1
+
+    def give_back(self, *, is_used: bool) -> None:
+        """`is_used`: whether members still fetch here."""
+        self._borrowers -= 1
+        self._retires = self._retires or not is_used
+        self._leave_if_idle()
+
     def _leave_if_idle(self) -> None:
-        if self._retires and not (self._writing or self._begun or self._held):
+        busy = self._writing or self._begun or self._held or self._borrowers
+        if self._retires and not busy:
             self.fence(_LEFT)
 
     @property
@@ -350,6 +363,11 @@ class ShareDriver:
         if self.core is not None and self.is_active:
             self._begin(self.core.release(member_id, self._env.now_ms()), None)
             self.wake()
+
+    @property
+    def now_ms(self) -> int:
+        """By the clock of its records' times."""
+        return self._env.now_ms()
 
     def take_limits(self) -> None:
         """The settings of the group may have changed."""
