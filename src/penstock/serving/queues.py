@@ -156,6 +156,8 @@ class QueueService:
                 self._require_topic(principal, Operation.READ, name)
                 ranges = _checked(wanted)
                 async with self._borrowed(group_id, name, index) as driver:
+                    if not request.validate_only:
+                        await _ready_to_revive(driver)
                     found = outcomes(driver, ranges)
                     if not request.validate_only:
                         await _revive(driver, found)
@@ -304,6 +306,12 @@ def _outcome(state: str) -> Redriven:
     if state in _GIVEN_UP:
         return Redriven.REVIVED
     return Redriven.NOT_YET if state in _ENDING else Redriven.UNFINISHED
+
+
+async def _ready_to_revive(driver: ShareDriver) -> None:
+    """Nothing may be awaited between this and the revival."""
+    if _core(driver).limits.dead_letters:
+        await driver.dead_letters.forget_marker()
 
 
 async def _revive(driver: ShareDriver, found: Iterable[Outcome]) -> None:

@@ -69,11 +69,15 @@ class DeadLetter:
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
     """The record's own."""
+    omitted: str
+    """What of the record was left out, as it was too large or gone."""
 
     @property
     def has_record(self) -> bool:
-        """Whether the record was copied; a record without anything looks as if it were not."""
-        return self.key is not None or self.value is not None or bool(self.headers)
+        """Whether it has the whole record. One without key and value cannot be told from one that
+        was not copied.
+        """
+        return not self.omitted and (self.key is not None or self.value is not None)
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ def dead_letter(message: Message) -> DeadLetter | None:
         message.key(),
         message.value(),
         [(key, value) for key, value in headers if not key.startswith(PREFIX)],
+        said.get("omitted", ""),
     )
 
 

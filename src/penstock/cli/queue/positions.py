@@ -65,7 +65,7 @@ class Done:
     @property
     def metadata(self) -> str:
         """What is done above the offset; `TooScattered` if it takes too much."""
-        above = [offset for offset in self._above if offset > self.offset]
+        above = [offset for offset in self._above if offset >= self.offset]
         if not above:
             return ""
         bits = bytearray((max(above) - self.offset) // 8 + 1)
