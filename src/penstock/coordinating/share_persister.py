@@ -152,7 +152,7 @@ class SharePersister:
         if found.error_code:
             raise ApiError(_known(found.error_code), found.error_message or "")
         batches = [
-            StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count)
+            StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count, b.cause)
             for b in found.state_batches
         ]
         # The answer has no count; the leader counts the batches.
@@ -177,9 +177,14 @@ class SharePersister:
             delivery_complete_count=delivery_complete_count,
             state_batches=[
                 write.StateBatch(
-                    first_offset=first, last_offset=last, delivery_state=of, delivery_count=count
+                    first_offset=first,
+                    last_offset=last,
+                    delivery_state=of,
+                    delivery_count=count,
+                    cause=cause,
+                    replaces=replaces,
                 )
-                for first, last, of, count in batches
+                for first, last, of, count, cause, replaces in batches
             ],
         )
 

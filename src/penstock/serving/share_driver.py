@@ -358,6 +358,24 @@ class ShareDriver:
         else:
             self._begin(change, done)
 
+    def revive(self, ranges: Sequence[tuple[int, int]], done: OnDone) -> None:
+        """Have what is done of these records delivered anew, as far as the log has them."""
+        try:
+            if self.core is None or not self.is_active:
+                raise self.error or ApiError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is being loaded"
+                )
+            change = self.core.revive(self.in_log(ranges))
+        except ApiError as e:
+            done(e)
+        else:
+            self._begin(change, done)
+
+    def in_log(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """What of these offsets was not deleted by retention."""
+        start = self.partition.log.log_start_offset
+        return [(max(first, start), last) for first, last in ranges if last >= start]
+
     def release(self, member_id: str) -> None:
         """The member's session has ended: others may have what it held."""
         if self.core is not None and self.is_active:
@@ -396,13 +414,13 @@ class ShareDriver:
             return
         begun, self._begun = self._begun, []
         self._writing = True
-        last = begun[-1].change
+        core = self._active()
         self._env.persister.write(
             self.key,
-            self._active().state_epoch,
+            core.state_epoch,
             self.leader_epoch,
-            last.start_offset,
-            last.delivery_complete_count,
+            core.start_offset,
+            core.delivery_complete_count,
             [batch for one in begun for batch in one.change.batches],
             lambda code, message: self._written(begun, code, message),
         )

@@ -30,6 +30,7 @@ from penstock.partitions.replica_manager import ReplicaManager
 from penstock.serving.share_driver import ShareCounts, ShareDriver, ShareEnvironment
 from penstock.share.partition import ShareLimits
 from penstock.share.types import ShareKey
+from penstock.share.values import BackoffType, RetryBackoff
 
 LATEST: Final = "latest"
 EARLIEST: Final = "earliest"
@@ -172,6 +173,7 @@ class SharePartitions:
             config.share_delivery_count_limit,
             config.share_record_lock_duration_ms,
             config.share_renew_acknowledge_enable,
+            retry=_retry(config),
         )
 
     async def _begin_offset(self, partition: Partition, group_id: str) -> int:
@@ -188,3 +190,15 @@ class SharePartitions:
         found = await self._logs.lookups.find(partition.log, since_ms, Allowance())
         end = partition.high_watermark
         return end if found is None else min(found.offset, end)
+
+
+def _retry(config: ShareGroupConfig) -> RetryBackoff | None:
+    """How records of the group rest; None if they do not."""
+    if config.share_retry_backoff_ms == 0:
+        return None
+    return RetryBackoff(
+        BackoffType(config.share_retry_backoff_type),
+        config.share_retry_backoff_ms,
+        config.share_retry_backoff_multiplier,
+        config.share_retry_backoff_max_ms,
+    )
