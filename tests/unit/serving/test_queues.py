@@ -27,7 +27,7 @@ from penstock.wire.messages.redrive import (
     RedriveRequest,
     RedriveTopic,
 )
-from support.batches import batch
+from support.batches import Rec, batch
 from support.calls import RawTopic
 from unit.net.served import run
 from unit.serving.rig import Peer, Rig, running, until
@@ -39,7 +39,6 @@ from unit.serving.share_rig import (
     SETTINGS,
     ShareMember,
     begin_group,
-    persisted,
 )
 
 REVIVED, GONE, UNFINISHED, NOT_YET = Redriven
@@ -199,7 +198,7 @@ def test_what_was_given_up_is_delivered_anew_and_is_so_after_a_reload(tmp_path: 
                 (5, 5, REVIVED),
                 (6, 9, NOT_YET),
             ]
-            assert (await persisted(rig, topic))[0] == 4
+            assert (await described(peer, topic.name)).start_offset == 4, "it only asked"
             assert await redriven(peer, topic.name, (0, 0), (3, 3)) == [
                 (0, 0, REVIVED),
                 (3, 3, REVIVED),
@@ -241,8 +240,15 @@ def test_a_compacted_topic_is_taken_for_gone(tmp_path: Path) -> None:
         async with running(tmp_path, **SETTINGS) as rig:
             topic = await rig.topic(cleanup_policy="compact,delete")
             await begin_group(rig, topic)
-            peer = await rig.peer()
-            assert await redriven(peer, topic.name, (0, 3)) == [(0, 3, NOT_YET)]
+            member = ShareMember(await rig.peer(), topic)
+            records = batch([Rec(b"v", key=b"k")] * 2)
+            assert (await member.peer.produce(topic, records)).error_code == 0
+            assert await member.taken() == [(0, 1, 1)]
+            assert await member.said((0, 1, REJECT)) == 0
+            assert await redriven(member.peer, topic.name, (0, 2)) == [
+                (0, 1, GONE),
+                (2, 2, NOT_YET),
+            ]
 
     run(test)
 
@@ -268,10 +274,11 @@ def test_what_is_not_there(tmp_path: Path) -> None:
             for group, name, index, code in (
                 (GROUP, "missing", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
                 (GROUP, topic.name, 7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                ("other", topic.name, 0, ErrorCode.GROUP_ID_NOT_FOUND),
+                ("other", topic.name, 0, ErrorCode.UNKNOWN_SERVER_ERROR),
             ):
                 found = await described(peer, name, index=index, group=group)
                 assert found.error_code == code
+            assert found.error_message == "the share-partition is not initialised"
             assert (await peer.call(DescribeQueuesRequest(), 0)).error_code == (
                 ErrorCode.INVALID_GROUP_ID
             )
