@@ -6,6 +6,7 @@ name), where there is one. Bounds are the broker's, too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
 
 BY_DURATION: Final = "by_duration:"
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{0,249}", re.ASCII)
 CONSTANT: Final = "constant"
 LINEAR: Final = "linear"
 EXPONENTIAL: Final = "exponential"
@@ -38,6 +40,10 @@ RETRY_BACKOFF_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000
 
 def _from(name: str) -> tuple[Synonym, ...]:
     return (Synonym(name),)
+
+
+def _may_take_dead_letters(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and not name.startswith("__")
 
 
 def _is_offset_reset(text: str) -> bool:
@@ -147,6 +153,19 @@ class ShareGroupConfig:
         "The least time between two assignments of the share group.",
         rule=at_least(0),
         synonyms=_from("group.share.assignment.interval.ms"),
+    )
+    errors_deadletterqueue_topic_name: str = setting(
+        SettingType.STRING,
+        "",
+        "The topic that gets the dead letters of the share group: what is rejected, or delivered "
+        "as often as `share.delivery.count.limit` says. Empty: there are none. The feature "
+        "`share.version` has to be at level 2.",
+        rule=Checked(_may_take_dead_letters, "a topic's name that does not begin with __"),
+    )
+    errors_deadletterqueue_copy_record_enable: bool = setting(
+        SettingType.BOOLEAN,
+        False,
+        "Whether dead letters have the key and the value of the record, or headers alone.",
     )
     share_retry_backoff_ms: int = setting(
         SettingType.LONG,

@@ -163,6 +163,11 @@ class SharePartition:
         return self._window.numbers[PARKED]
 
     @property
+    def has_dead_letters(self) -> bool:
+        """Whether `dead_letters` has any to give."""
+        return self._window.numbers[ARCHIVING] > 0
+
+    @property
     def waiting_dead_letters(self) -> int:
         """Records that a dead letter has to be written of."""
         return self._window.dead
