@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from penstock.auth.principal import Principal
 from penstock.auth.types import Operation
-from penstock.base.errors import ApiError, ErrorCode, invariant
+from penstock.base.errors import ApiError, ErrorCode, InvariantBroken, PenstockError, invariant
 from penstock.net.turn import Turn
 from penstock.serving.rights import TOPIC_DENIED, Rights
 from penstock.serving.share_driver import ShareDriver
@@ -310,8 +310,14 @@ def _outcome(state: str) -> Redriven:
 
 async def _ready_to_revive(driver: ShareDriver) -> None:
     """Nothing may be awaited between this and the revival."""
-    if _core(driver).limits.dead_letters:
+    if not _core(driver).limits.dead_letters:
+        return
+    try:
         await driver.dead_letters.forget_marker()
+    except (ApiError, InvariantBroken):
+        raise
+    except PenstockError as e:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
 
 
 async def _revive(driver: ShareDriver, found: Iterable[Outcome]) -> None:

@@ -21,76 +21,82 @@ from penstock.metadata.names import check_topic_name
 RETRY_PREFIX = "retry."
 
 
+All = Annotated[bool, typer.Option("--all", help="All dead letters that were not redriven yet.")]
+Messages = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--message",
+        metavar="TOPIC:PARTITION:OFFSET",
+        help="This message of the source topic, also if it was redriven before; may be repeated.",
+    ),
+]
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="REASON", help="Only for this reason: rejected or limit."),
+]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Only messages with this key.")
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header", metavar="KEY=VALUE", help="Only messages with this header; may be repeated."
+    ),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option("--rate", metavar="N/s", help="At most so many, as 50/s; else all at once."),
+]
+RetryTopic = Annotated[
+    str | None,
+    typer.Option(
+        "--retry-topic",
+        metavar="TOPIC",
+        help="Where copies go of what the source does not have any more; else retry.GROUP.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
 def redrive(
     access: Access,
     name: GroupName,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All dead letters that were not redriven yet.")
-    ] = False,
-    messages: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--message",
-            metavar="TOPIC:PARTITION:OFFSET",
-            help="This message of the source topic, also if it was redriven before; may be"
-            " repeated.",
-        ),
-    ] = None,
-    reason: Annotated[
-        str | None,
-        typer.Option("--reason", metavar="REASON", help="Only for this reason, such as rejected."),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Only messages with this key.")
-    ] = None,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header", metavar="KEY=VALUE", help="Only messages with this header; may be repeated."
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option("--rate", metavar="N/s", help="At most so many, as 50/s; else all at once."),
-    ] = None,
-    retry_topic: Annotated[
-        str | None,
-        typer.Option(
-            "--retry-topic",
-            metavar="TOPIC",
-            help="Where copies go of what the source does not have any more; else retry.GROUP.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
-    ] = False,
+    everything: All = False,
+    messages: Messages = None,
+    reason: Reason = None,
+    key: Key = None,
+    headers: Headers = None,
+    rate: Rate = None,
+    retry_topic: RetryTopic = None,
+    dry_run: DryRun = False,
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Make dead letters the work of GROUP again: in place, or as copies in a retry topic."""
     choice = Choice(
         reason, None if key is None else key.encode(), tuple(parse_headers(headers or ()))
     )
-    filters = choice != Choice()
-    if sum((everything, bool(messages), filters)) != 1:
+    if sum((everything, bool(messages), choice != Choice())) != 1:
         raise usage_error(
             "what is to be redriven? give --all, or --message TOPIC:PARTITION:OFFSET, or a filter"
             " of --reason, --key and --header"
         )
     sources = list(dict.fromkeys(map(parse_source, messages or ())))
+    per_s = None if rate is None else _per_s(rate)
+    into = _retry_topic(name, retry_topic)
     queues = Queues(access)
     queues.require(name)
-    order = Order(
-        name,
-        queues.dead_letter_topic(name),
-        _retry_topic(name, retry_topic),
-        dry_run,
-        None if rate is None else _per_s(rate),
-    )
+    order = Order(name, queues.dead_letter_topic(name), into, dry_run, per_s)
+    _carry_out(queues, order, sources, choice, as_json=output_format is Format.JSON)
+
+
+def _carry_out(
+    queues: Queues, order: Order, sources: list[Source], choice: Choice, *, as_json: bool
+) -> None:
     if order.dead_letter_topic is None and not sources:
         raise CliError(
-            f"{NO_TOPIC.format(name)}, so nobody knows what it has given up: name single messages"
-            " with --message, and set errors.deadletterqueue.topic.name with `penstock config set"
-            f" group:{name}` for those to come"
+            f"{NO_TOPIC.format(order.group)}, so nobody knows what it has given up: name single"
+            " messages with --message, and set errors.deadletterqueue.topic.name with `penstock"
+            f" config set group:{order.group}` for those to come"
         )
     with Stop() as stop:
         work = Redriving(queues, order, stop)
@@ -101,7 +107,7 @@ def redrive(
                 work.redrive(choice.takes)
         finally:
             work.close()
-        _report(order, work.counts, cancelled=stop.asked, as_json=output_format is Format.JSON)
+        _report(order, work.counts, cancelled=stop.asked, as_json=as_json)
 
 
 def parse_source(text: str) -> Source:
