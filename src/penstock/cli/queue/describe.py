@@ -37,7 +37,7 @@ def describe(
     queues = Queues(access)
     group = queues.require(name)
     members = queues.members(group)
-    queue = queues.describe(name, members.starts, runs=True)
+    queue = queues.describe(name, members.places, runs=True)
     topic = queues.dead_letter_topic(name)
     dead = count_waiting(queues.cluster, {name: topic} if topic else {}).get(name)
     facts = _facts(members, queue, dead)

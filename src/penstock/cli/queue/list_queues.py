@@ -50,7 +50,7 @@ def _facts(queues: Queues, group: Listed) -> tuple[dict[str, Any], str]:
     """What is known of a group, and why it is not all."""
     facts: dict[str, Any] = {"group": group.group, "state": group.state}
     try:
-        places = queues.members(group).starts
+        places = queues.members(group).places
         return facts | numbers(queues.describe(group.group, places).partitions.values()), ""
     except CliError as e:
         return facts, e.sentence

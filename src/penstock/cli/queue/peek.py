@@ -59,7 +59,7 @@ def peek(
         rows = _dead(queues, name, count)
         columns = ["message", "reason", "deliveries", "at", "key", "value"]
     else:
-        queue = queues.describe(name, queues.members(group).starts, runs=True)
+        queue = queues.describe(name, queues.members(group).places, runs=True)
         rows = _available(queues, queue, count)
         columns = ["message", "deliveries", "at", "key", "value"]
     if output_format is Format.JSON:

@@ -60,7 +60,7 @@ def purge(
         )
     places = [
         place
-        for place in sorted(group.starts)
+        for place in group.places
         if not chosen or (place[0] in chosen and place[1] in (chosen[place[0]] or {place[1]}))
     ]
     for topic in chosen:
