@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # re-exported without saying so
-    AdminClient,
-)
 
 from support.features import SHARE_VERSION, enable_feature
 from support.helpers import make_topic, produce_all, producer
@@ -26,7 +23,6 @@ from support.share_groups import (
     REJECT,
     RELEASE,
     SHARE_SETTINGS,
-    ShareMember,
     counts,
     set_group,
     share_member,
@@ -343,3 +339,27 @@ def test_what_is_no_queue(queue: Queue, run: Run, node: BrokerProcess) -> None:
     assert (what.code, "--all" in what.sentence) == (2, True)
     assert run("queue", "redrive", queue.group, "--message", "x").code == 2
     assert run("queue", "redrive", queue.group, "--all", "--rate", "0/s").code == 2
+
+
+def test_apache_kafka_has_no_such_requests(
+    kafka: BrokerProcess, run_at: Run, topic_name: Names
+) -> None:
+    enable_feature(kafka.bootstrap, SHARE_VERSION)
+    topic = topic_name()
+    make_topic(kafka, topic)
+    group = f"workers-{topic}"
+    with RawClient(kafka.host, kafka.port) as client:
+        set_group(client, group, share_auto_offset_reset="earliest")
+    produce_all(producer(kafka), topic, [{"value": b"a"}])
+    with share_member(kafka.bootstrap, group, topic) as member:
+        member.say(RELEASE, *member.next())
+    for verb in ("describe", "peek"):
+        refused = run_at(kafka.bootstrap, "queue", verb, group)
+        assert "Penstock's own" in refused.sentence
+    named = run_at(kafka.bootstrap, "queue", "redrive", group, "--message", f"{topic}:0:0")
+    assert "Penstock's own" in named.sentence
+    listed = run_at(kafka.bootstrap, "queue", "list", "--format", "json")
+    assert [(r["group"], r["lag"]) for r in listed.json(1) if r["group"] == group] == [
+        (group, None)
+    ]
+    eventually(lambda: run_at(kafka.bootstrap, "queue", "purge", group, "--yes").code == 0)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
+from penstock.wire.messages.create_acls import CreateAclsRequest
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -29,8 +30,10 @@ from penstock.wire.messages.redrive import (
 )
 from support.batches import Rec, batch
 from support.calls import RawTopic
+from support.rights_rows import GROUP_DENIED, TOPIC_DENIED, Row, codes
+from unit.api.test_rights_of_every_api import NOBODY, ROOT, as_principal, secured
 from unit.net.served import run
-from unit.serving.rig import Peer, Rig, running, until
+from unit.serving.rig import Peer, running, until
 from unit.serving.share_rig import (
     ACCEPT,
     GROUP,
@@ -283,5 +286,48 @@ def test_what_is_not_there(tmp_path: Path) -> None:
                 ErrorCode.INVALID_GROUP_ID
             )
             assert len(rig.broker.share.partitions) == 0
+
+    run(test)
+
+
+RIGHTS = [
+    ("DESCRIBE group group", TOPIC_DENIED, GROUP_DENIED),
+    ("DESCRIBE topic t", GROUP_DENIED, GROUP_DENIED),
+    ("DESCRIBE group group, DESCRIBE topic t", 0, GROUP_DENIED),
+    ("READ group group, DESCRIBE topic t", 0, TOPIC_DENIED),
+    ("READ group group, READ topic t", 0, 0),
+]
+
+
+@pytest.mark.parametrize(("rules", "look", "revive"), RIGHTS)
+def test_rights(tmp_path: Path, rules: str, look: int, revive: int) -> None:
+    async def test() -> None:
+        async with secured(tmp_path, **SETTINGS) as rig:
+            topic = await rig.topic("t")
+            await begin_group(rig, topic)
+            root = await as_principal(rig, ROOT)
+            row = Row("", rules, 0, lambda _: None, [])
+            await root.call(CreateAclsRequest(creations=row.creations("nobody")), 3)
+            nobody = await as_principal(rig, NOBODY)
+            part = QueuePartition(partition_index=0)
+            asked = DescribeQueuesRequest(
+                group_id=GROUP, topics=[QueueTopic(name="t", partitions=[part])]
+            )
+            assert codes(await nobody.call(asked, 0)) == [look] * bool(look)
+            wanted = RedriveRequest(
+                group_id=GROUP,
+                topics=[
+                    RedriveTopic(
+                        name="t",
+                        partitions=[
+                            RedrivePartition(
+                                partition_index=0,
+                                ranges=[OffsetRange(first_offset=0, last_offset=0)],
+                            )
+                        ],
+                    )
+                ],
+            )
+            assert codes(await nobody.call(wanted, 0)) == [revive] * bool(revive)
 
     run(test)
