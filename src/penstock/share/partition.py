@@ -25,9 +25,8 @@ Invariants:
 * A lock that runs out frees its records at once, whether that can be persisted or not.
 * The start moves only over records that are done, and over what is gone from the log.
 * The window grows while fewer than `record_locks_max` of its records are unfinished. Those that are
-  parked or archiving do not count, until they are too many (DEAD_LETTERS_WAITING_MAX, and
-  WINDOW_SPAN_MAX for what memory holds). What is free inside may be acquired in any case. Kafka
-  counts the finished ones, too.
+  parked or archiving do not count, until the window has WINDOW_SPAN_MAX records in memory. What
+  is free inside may be acquired in any case. Kafka counts the finished ones, too.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from typing import Final
 
 from penstock.base.errors import invariant
 from penstock.share import acknowledging, dead_letters, describing, reviving
+from penstock.share.acknowledging import RELEASE, RENEW
 from penstock.share.acquiring import (
     WINDOW_SPAN_MAX,
     Acquiring,
@@ -44,12 +44,11 @@ from penstock.share.acquiring import (
     without,
 )
 from penstock.share.changes import Change, OffsetRange
-from penstock.share.dead_letters import DEAD_LETTERS_WAITING_MAX
 from penstock.share.loading import loaded
 from penstock.share.locks import Locks
-from penstock.share.parking import PARKED_RECORDS_MAX, Parking
-from penstock.share.reviving import OFFSETS_SPAN_MAX, REVIVED_RECORDS_MAX
-from penstock.share.types import Cause, ShareState, StateBatch
+from penstock.share.parking import Parking
+from penstock.share.reviving import OFFSETS_SPAN_MAX, REVIVED_RECORDS_MAX, Revived
+from penstock.share.types import ShareState, StateBatch
 from penstock.share.values import (
     AckBatch,
     AckType,
@@ -85,6 +84,7 @@ __all__ = [
     "without",
 ]
 
+SAVE_AGAIN_MS: Final = 1_000
 _FOLD_AGAIN_RECORDS: Final = 10_000
 """Records that have to be done since the window was folded before that is tried again."""
 
@@ -101,9 +101,10 @@ class SharePartition:
         self._parking = Parking()
         self._unsaved: list[OffsetRange] = []
         """Facts that the next change has to persist."""
-        self._revived = _revived_in(state)
-        """Offsets of what was revived; some of it may be done."""
+        self._revived = Revived(state)
         self._done_when_folded = 0
+        self._save_again_ms: int | None = None
+        """When to persist once more what makes records dead letters."""
 
     # -- what it looks like --------------------------------------------------------------------
 
@@ -153,9 +154,12 @@ class SharePartition:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next lock runs out, or the next record has rested long enough."""
-        lock, parked = self._locks.next_deadline_ms, self._parking.next_deadline_ms
-        return lock if parked is None else parked if lock is None else min(lock, parked)
+        """When the next lock runs out, or `expire` has something else to do."""
+        next_ms = self._locks.next_deadline_ms
+        for other_ms in (self._parking.next_deadline_ms, self._save_again_ms):
+            if other_ms is not None and (next_ms is None or other_ms < next_ms):
+                next_ms = other_ms
+        return next_ms
 
     @property
     def parked(self) -> int:
@@ -178,7 +182,7 @@ class SharePartition:
     @property
     def revived(self) -> int:
         """Records that were revived and are not done."""
-        return sum(1 for offset in self._revived if self._window.is_unfinished(offset))
+        return self._revived.alive(self._window)
 
     def describe(self) -> list[RecordRun]:
         """The window for people: runs of records that are alike."""
@@ -190,7 +194,7 @@ class SharePartition:
         """
         window = self._window
         begin, end = window.clip(first_offset, last_offset)
-        return describing.rows(window, begin, end, self._locks, self._revived)
+        return describing.rows(window, begin, end, self._locks, self._revived.offsets)
 
     # -- acquiring -----------------------------------------------------------------------------
 
@@ -205,7 +209,7 @@ class SharePartition:
             window = self._fold()
             if len(window.states) >= WINDOW_SPAN_MAX:
                 return 0
-        if window.dead >= DEAD_LETTERS_WAITING_MAX or window.span >= OFFSETS_SPAN_MAX:
+        if window.folds is not None and window.span >= OFFSETS_SPAN_MAX:
             return 0
         return self.limits.record_locks_max - window.unfinished
 
@@ -257,8 +261,9 @@ class SharePartition:
         acquired: list[Acquired] = []
         if (quota := self._quota(max_records, mode, members)) > 0:
             limit, lock = self.limits.delivery_count_limit, self._locks.next_id
-            acquiring = Acquiring(window, lock, limit, batches, quota, batch_size, mode)
-            acquiring.run(stretches, self._room())
+            room = self._room()  # this may fold the window, which makes another of it
+            acquiring = Acquiring(self._window, lock, limit, batches, quota, batch_size, mode)
+            acquiring.run(stretches, room)
             acquired = acquiring.acquired
             self._unsaved += acquiring.missing
         if acquired:
@@ -305,12 +310,12 @@ class SharePartition:
         for begin, end, said in acknowledging.checked(
             window, locks, self.limits, member_id, batches
         ):
-            if said == AckType.RENEW:
+            if said == RENEW:
                 renewed.append((window.offset(begin), window.offset(end) - 1))
                 locks.let_go(window.unlock(begin, end))
                 window.lock(begin, end, locks.next_id)
             else:
-                self._begin(begun, begin, end, AckType(said))
+                self._begin(begun, begin, end, said)
         if renewed:
             locks.add(member_id, now_ms, self.limits.lock_duration_ms, renewed)
         return self._change(begun) if begun else None
@@ -323,7 +328,7 @@ class SharePartition:
             for first, stop in window.locked_by(lock.id, lock.first_offset, lock.last_offset):
                 for begin, end, state in window.state_runs(first, stop):
                     if state == ACQUIRED:
-                        self._begin(begun, begin, end, AckType.RELEASE)
+                        self._begin(begun, begin, end, RELEASE)
                 self._locks.let_go(window.unlock(first, stop))
         return self._change(begun) if begun else None
 
@@ -333,7 +338,7 @@ class SharePartition:
         for begin, end in self._parking.due(window, now_ms):
             window.move(begin, end, PARKED, AVAILABLE)
             window.unlock(begin, end)
-        freed = False
+        freed = self._saves_again(now_ms)
         for lock in self._locks.run_out(now_ms):
             self.timed_out += lock.left
             for first, stop in window.locked_by(lock.id, lock.first_offset, lock.last_offset):
@@ -344,24 +349,21 @@ class SharePartition:
         self._advance()
         return self._change([])
 
-    def _begin(self, begun: list[StateBatch], begin: int, end: int, said: AckType) -> None:
+    def _saves_again(self, now_ms: int) -> bool:
+        """Whether it is time to persist what could not be."""
+        is_due = self._save_again_ms is not None and self._save_again_ms <= now_ms
+        if is_due:
+            self._save_again_ms = None
+        return is_due and bool(self._unsaved)
+
+    def _begin(self, begun: list[StateBatch], begin: int, end: int, said: int) -> None:
         """Records that a member holds are changing from now on."""
         window = self._window
         for first, stop, count in window.count_runs(begin, end):
-            state, cause = self._after(said, count)
-            offsets = window.offset(first), window.offset(stop) - 1
+            state, cause = acknowledging.outcome(self.limits, said, count)
+            offset = window.offset(first)
             window.move(first, stop, ACQUIRED, CHANGING | state)
-            begun.append(StateBatch(*offsets, state, count, cause))
-
-    def _after(self, said: AckType, count: int) -> tuple[int, Cause]:
-        """The state of a record of which that is said, after so many deliveries."""
-        if said == AckType.REJECT:
-            cause = Cause.REJECTED
-        elif said == AckType.RELEASE and count >= self.limits.delivery_count_limit:
-            cause = Cause.LIMIT
-        else:
-            return acknowledging.TARGETS[said], Cause.NONE
-        return (ARCHIVING, cause) if self.limits.dead_letters else (ARCHIVED, Cause.NONE)
+            begun.append(StateBatch(offset, offset + stop - first - 1, state, count, cause))
 
     def _free(self, begin: int, end: int, now_ms: int) -> bool:
         """Frees at once those of these records that are acquired; whether there were any."""
@@ -373,7 +375,7 @@ class SharePartition:
             found = True
             self._unsaved.append((window.offset(first), window.offset(stop) - 1))
             for run, run_end, count in window.count_runs(first, stop):
-                after, cause = self._after(AckType.RELEASE, count)
+                after, cause = acknowledging.outcome(self.limits, RELEASE, count)
                 if after == AVAILABLE:
                     self._rest(run, run_end, ACQUIRED, count, now_ms)
                 elif after == ARCHIVING:
@@ -417,27 +419,21 @@ class SharePartition:
 
     def revivable(self, ranges: Sequence[OffsetRange]) -> int:
         """How many records `revive` would revive; ApiError if that is more than can be."""
-        return sum(last - first + 1 for first, last in self._revivable(ranges))
+        found = self._revived.revivable(self._window, ranges)
+        return sum(last - first + 1 for first, last in found)
 
     def revive(self, ranges: Sequence[OffsetRange]) -> Change | None:
         """What is done of these records is to be delivered anew, to this group alone, as if it had
         never been. It is available when that is written; the rest stays as it is.
         """
-        found = self._revivable(ranges)
+        found = self._revived.revivable(self._window, ranges)
         if not found:
             return None
+        self._revived.add(found)
         self._window, begun, undo, around = reviving.begin(self._window, found)
-        self._revived.update(o for first, last in found for o in range(first, last + 1))
         change = self._change(begun, around)
         change.undo = undo
         return change
-
-    def _revivable(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        window = self._window
-        found = reviving.ascending(reviving.done_in(window, reviving.ascending(ranges)))
-        self._revived = {o for o in self._revived if window.is_unfinished(o)}
-        reviving.check(window, found, len(self._revived))
-        return found
 
     # -- the log and the persister -------------------------------------------------------------
 
@@ -478,6 +474,9 @@ class SharePartition:
         """
         window = self._window
         self._unsaved += change.facts
+        if change.condemned:
+            # Nobody writes a dead letter before; there may be no other change to take it along.
+            self._save_again_ms = now_ms + SAVE_AGAIN_MS
         if change.undo:
             self._unsaved += reviving.undo(window, change.undo)
             self._advance()
@@ -516,20 +515,5 @@ class SharePartition:
             counted == {lock.id: lock.left for lock in self._locks},
             "a lock is on more or fewer records than it says",
         )
-        parked = [at for at, state in enumerate(window.states) if state == PARKED]
-        invariant(len(parked) <= PARKED_RECORDS_MAX, "too many records rest")
-        invariant(
-            all(self._parking.knows(window.offset(at), window.mark_at(at)) for at in parked),
-            "a record rests and would not be woken",
-        )
-        alive = [o for o in self._revived if window.is_unfinished(o)]
-        invariant(len(alive) <= REVIVED_RECORDS_MAX, "too many records were revived")
-
-
-def _revived_in(state: ShareState) -> set[int]:
-    """What is persisted as available and was never delivered: only what was revived is."""
-    found: set[int] = set()
-    for first, last, number, count, *_ in state.batches:
-        if number == AVAILABLE and count == 0 and last - first < REVIVED_RECORDS_MAX - len(found):
-            found.update(range(first, last + 1))
-    return found
+        self._parking.invariants(window)
+        invariant(self._revived.alive(window) <= REVIVED_RECORDS_MAX, "too many were revived")

@@ -1,8 +1,8 @@
 """A share-partition at random, against the model: members, locks, lost writes, crashes, compaction.
 
-A write takes all changes that wait, as the driver's do, and there is one at a time; any of them may
-fail, and the leader may crash at any time, which leaves it with what was persisted. Some groups have
-dead letters, some have records rest, and anybody may revive what is done.
+A write takes all changes that wait, as the driver's do, and there is one at a time; any of them
+may fail, and the leader may crash at any time, which leaves it with what was persisted. Some groups
+have dead letters, some have records rest, and anybody may revive what is done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.base.errors import ApiError
 from penstock.share import reviving, window
 from penstock.share.changes import Change
-from penstock.share.partition import AckBatch, AcquireMode, ShareLimits, SharePartition
+from penstock.share.partition import (
+    SAVE_AGAIN_MS,
+    AckBatch,
+    AcquireMode,
+    ShareLimits,
+    SharePartition,
+)
 from penstock.share.types import StateBatch
 from penstock.share.values import BackoffType, RetryBackoff
 from penstock.share.window import FOLD_RECORDS_MIN
@@ -32,6 +38,11 @@ RETRIES = st.builds(
     st.sampled_from([1, 2.5]),
     st.just(150),
 )
+
+
+def fold_from(records: int) -> None:
+    for module in (reviving, window):
+        vars(module)["FOLD_RECORDS_MIN"] = records
 
 
 class Sent(NamedTuple):
@@ -69,7 +80,7 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
         retry: RetryBackoff | None,
         folds: int,
     ) -> None:
-        reviving.FOLD_RECORDS_MIN = window.FOLD_RECORDS_MIN = folds  # type: ignore[misc]
+        fold_from(folds)
         self.limits = ShareLimits(locks_max, limit, DURATION_MS, renew, dead_letters, retry)
         self.store = Store(start)
         self.partition = SharePartition(self.limits, self.store.state(), start)
@@ -83,7 +94,7 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
         self.sent: Sent | None = None
 
     def teardown(self) -> None:
-        reviving.FOLD_RECORDS_MIN = window.FOLD_RECORDS_MIN = FOLD_RECORDS_MIN  # type: ignore[misc]
+        fold_from(FOLD_RECORDS_MIN)
 
     def changed(self, change: Change | None, begun: Begun | None = None) -> None:
         if change is not None:
@@ -207,10 +218,13 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
         assert (change is not None) == bool(begun.targets)
         self.changed(change, begun)
 
-    @rule(ms=st.integers(1, 70))
+    @rule(ms=st.integers(1, 70) | st.just(SAVE_AGAIN_MS))
     def wait(self, ms: int) -> None:
         self.now += ms
         freed = self.model.expire(self.now)
+        again_ms = self.partition._save_again_ms
+        if again_ms is not None and again_ms <= self.now:
+            freed |= bool(self.partition._unsaved)
         change = self.partition.expire(self.now)
         assert (change is not None) == freed
         self.changed(change)
@@ -317,4 +331,4 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionAgainstModel.TestCase
-TestSharePartition.settings = settings(max_examples=600, stateful_step_count=50, deadline=None)
+TestSharePartition.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.access import Access
+from penstock.cli.errors import CliError
 from penstock.cli.group.options import GroupName
 from penstock.cli.group.others import Described
 from penstock.cli.options import Format, OutputFormat
@@ -38,8 +39,8 @@ def describe(
     group = queues.require(name)
     members = queues.members(group)
     queue = queues.describe(name, members.places, runs=True)
-    topic = queues.dead_letter_topic(name)
-    dead = count_waiting(queues.cluster, {name: topic} if topic else {}).get(name)
+    counted, uncounted = count_waiting(queues, [name])
+    dead = counted.get(name)
     facts = _facts(members, queue, dead)
     if locks:
         facts["locks"] = _locks(members, queue)
@@ -47,6 +48,8 @@ def describe(
         print_json(facts)
     else:
         _print(facts, dead)
+    if uncounted:
+        raise CliError(uncounted)
 
 
 def _facts(members: Described, queue: Queue, dead: Waiting | None) -> dict[str, Any]:

@@ -27,9 +27,7 @@ def list_queues(access: Access, output_format: OutputFormat = Format.TEXT) -> No
     groups = queues.groups()
     with ThreadPoolExecutor(ASKED_AT_ONCE_MAX) as pool:
         found = list(pool.map(lambda group: _facts(queues, group), groups))
-    names = [group.group for group in groups]
-    topics = {name: topic for name in names if (topic := queues.dead_letter_topic(name))}
-    dead = count_waiting(queues.cluster, topics)
+    dead, uncounted = count_waiting(queues, [group.group for group in groups])
     rows = [{**dict.fromkeys(COLUMNS), **facts} for facts, _ in found]
     if output_format is Format.JSON:
         print_json([row | dead_facts(dead.get(row["group"])) for row in rows])
@@ -41,7 +39,7 @@ def list_queues(access: Access, output_format: OutputFormat = Format.TEXT) -> No
         remark("no queues yet: `penstock topic consume TOPIC --share GROUP` makes one")
     if incomplete := queues.listing().incomplete:
         raise incomplete
-    for _, problem in found:
+    for problem in (*(problem for _, problem in found), uncounted):
         if problem:
             raise CliError(problem)
 

@@ -15,15 +15,15 @@ from penstock.base.errors import ErrorCode
 from penstock.cli.access import Access
 from penstock.cli.cluster.asking import ASKED_AT_ONCE_MAX, Brokers, reason
 from penstock.cli.cluster.configs import GROUP as GROUP_SETTINGS
+from penstock.cli.cluster.configs import describe_request
 from penstock.cli.cluster.state import read_nodes, read_partitions
-from penstock.cli.config.resource import Resource
-from penstock.cli.config.resource import read as read_settings
 from penstock.cli.errors import CliError, did_you_mean
 from penstock.cli.group.listing import Listed, Listing, list_all
 from penstock.cli.group.others import SHARE, Described, describe_other
 from penstock.kafka.brokers import Patience
 from penstock.kafka.client import Address, unreachable, why
 from penstock.kafka.offsets import PASSING, Partition
+from penstock.wire.messages.describe_configs import DescribeConfigsResponse
 from penstock.wire.messages.describe_queues import (
     ALL_TOLD,
     DescribedQueuePartition,
@@ -108,8 +108,23 @@ class Queues:
 
     def dead_letter_topic(self, group: str) -> str | None:
         """Where the group's dead letters go."""
-        entry = read_settings(self.brokers, Resource(GROUP_SETTINGS, group)).get(DLQ_SETTING)
-        return (entry.value if entry is not None else None) or None
+        return self.dead_letter_topics([group]).get(group)
+
+    def dead_letter_topics(self, groups: Iterable[str]) -> dict[str, str]:
+        """Of those groups that have one."""
+        request = describe_request(GROUP_SETTINGS, groups, [DLQ_SETTING])
+        if not request.resources:
+            return {}
+        doing = "read where dead letters go"
+        answer = self.brokers.ask(request, DescribeConfigsResponse, doing)
+        found: dict[str, str] = {}
+        for result in answer.results:
+            name = result.resource_name
+            _check(result.error_code, result.error_message, f"{doing} of {name!r}")
+            for one in result.configs:
+                if one.value:
+                    found[name] = one.value
+        return found
 
     # -- what the leaders know -----------------------------------------------------------------
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
+from penstock.cli.errors import CliError
 from penstock.cli.kafka import Cluster
 from penstock.cli.queue.dead_letters import Box, dead_letter
+from penstock.cli.queue.queues import Queues
 
 COUNTED_MAX: Final = 100_000
 
@@ -26,8 +28,17 @@ class Waiting(NamedTuple):
         return f"{self.letters:,}+" if self.is_more else f"{self.letters}"
 
 
-def count_waiting(cluster: Cluster, topics: dict[str, str]) -> dict[str, Waiting]:
-    """Dead letters that were not redriven, for each group; `topics` has where a group's go."""
+def count_waiting(queues: Queues, groups: list[str]) -> tuple[dict[str, Waiting], str]:
+    """Dead letters that were not redriven, for each group that has a topic for them; or why they
+    cannot be counted.
+    """
+    try:
+        return _counted(queues.cluster, queues.dead_letter_topics(groups)), ""
+    except CliError as e:
+        return {}, e.sentence
+
+
+def _counted(cluster: Cluster, topics: dict[str, str]) -> dict[str, Waiting]:
     by_topic: dict[str, list[str]] = {}
     known = cluster.topics(cluster.admin()) if topics else {}
     counted = {}
