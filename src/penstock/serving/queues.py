@@ -159,7 +159,9 @@ class QueueService:
                     if not request.validate_only:
                         await _ready_to_revive(driver)
                     found = outcomes(driver, ranges)
-                    if not request.validate_only:
+                    if request.validate_only:
+                        _core(driver).revivable(_revived(found))
+                    else:
                         await _revive(driver, found)
             except ApiError as e:
                 return RedrivenPartition(
@@ -320,9 +322,13 @@ async def _ready_to_revive(driver: ShareDriver) -> None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(e)) from e
 
 
+def _revived(found: Iterable[Outcome]) -> list[OffsetRange]:
+    return [(first, last) for first, last, outcome in found if outcome is Redriven.REVIVED]
+
+
 async def _revive(driver: ShareDriver, found: Iterable[Outcome]) -> None:
     """Returns when it is written."""
-    ranges = [(first, last) for first, last, outcome in found if outcome is Redriven.REVIVED]
+    ranges = _revived(found)
     if not ranges:
         return
     over: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()

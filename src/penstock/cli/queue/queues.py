@@ -356,7 +356,8 @@ def _check(code: int, message: str | None, doing: str) -> None:
         raise CliError(f"cannot {doing}: {_reason(code, message)}")
 
 
-_RIGHTS: Final = {
+_ADVICE: Final = {
+    ErrorCode.INVALID_REQUEST: "let workers do what was revived before, and run it again",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for access to the group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for access to the topic",
     ErrorCode.UNSUPPORTED_VERSION: "share groups are switched off: `penstock cluster features`"
@@ -365,5 +366,5 @@ _RIGHTS: Final = {
 
 
 def _reason(code: int, message: str | None) -> str:
-    advice = next((text for known, text in _RIGHTS.items() if known == code), "")
+    advice = next((text for known, text in _ADVICE.items() if known == code), "")
     return reason(code, message) + (f"; {advice}" if advice else "")
