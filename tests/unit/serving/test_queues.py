@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
+from penstock.api.audited import changes_cluster
+from penstock.api.registry import APIS
+from penstock.auth.audit import UPDATE
 from penstock.base.errors import ErrorCode
+from penstock.serving.audited_requests import told
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_acls import CreateAclsRequest
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -24,8 +29,11 @@ from penstock.wire.messages.describe_queues import (
 from penstock.wire.messages.redrive import (
     OffsetRange,
     Redriven,
+    RedrivenPartition,
+    RedrivenTopic,
     RedrivePartition,
     RedriveRequest,
+    RedriveResponse,
     RedriveTopic,
 )
 from support.batches import Rec, batch
@@ -254,6 +262,40 @@ def test_a_compacted_topic_is_taken_for_gone(tmp_path: Path) -> None:
             ]
 
     run(test)
+
+
+def test_so_many_are_revived_at_a_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, **SETTINGS) as rig:
+            topic = await rig.topic()
+            peer = await rig.peer()
+            await published(peer, topic, 4_000, 4_000, 4_000)
+            await begin_group(rig, topic, start=12_000)
+            assert await redriven(peer, topic.name, (0, 9_998)) == [(0, 9_998, REVIVED)]
+            for dry in (True, False):
+                refused = await redriven(peer, topic.name, (9_999, 10_000), dry=dry)
+                assert refused == ErrorCode.INVALID_REQUEST
+            assert await redriven(peer, topic.name, (9_990, 9_999)) == [
+                (9_990, 9_998, UNFINISHED),
+                (9_999, 9_999, REVIVED),
+            ]
+            assert (await described(peer, topic.name, runs=0)).revived == 10_000
+
+    run(test)
+
+
+def test_the_audit_log_says_what_was_revived() -> None:
+    part = RedrivePartition(partition_index=3, ranges=[OffsetRange(first_offset=1, last_offset=2)])
+    request = RedriveRequest(
+        group_id=GROUP, topics=[RedriveTopic(name="t", partitions=[part])], validate_only=True
+    )
+    answered = RedrivenPartition(partition_index=3, error_code=ErrorCode.INVALID_REQUEST)
+    response = RedriveResponse(topics=[RedrivenTopic(name="t", partitions=[answered])])
+    kind, _, [resource], detail = told(request, response)
+    assert (kind, resource.name, detail) == (UPDATE, GROUP, "INVALID_REQUEST")
+    assert resource.data == {"offsets": ["t-3:1-2"], "validate_only": True}
+    assert changes_cluster(APIS[ApiKey.REDRIVE])
+    assert not changes_cluster(APIS[ApiKey.DESCRIBE_QUEUES])
 
 
 @pytest.mark.parametrize("ranges", [[(3, 2)], [(-1, 2)], [(0, 5), (5, 6)], [(0, 10_000)]])
