@@ -279,6 +279,18 @@ def test_what_was_not_copied_and_is_gone_is_said(queue: Queue) -> None:
     assert outcome(beyond) == {"chosen": 1, "not_yet": 1}
 
 
+def test_before_anything_has_died(queue: Queue) -> None:
+    queue.set(errors_deadletterqueue_topic_name=f"dlq.{queue.topic}")
+    queue.publish("a")
+    assert queue.taken(1) == ["a"]
+    assert outcome(queue.json("redrive", "--all")) == {}
+    assert queue.json("peek", "--dead") == []
+    assert queue.dead() == 0
+    accepted = f"{queue.topic}:0:0"
+    assert outcome(queue.json("redrive", "--message", accepted)) == {"chosen": 1, "revived": 1}
+    assert queue.taken(1) == ["a"]
+
+
 def test_a_rate_ctrl_c_and_going_on(queue: Queue) -> None:
     sent = [f"{number:03}" for number in range(100)]
     queue.reject(*sent)

@@ -209,8 +209,12 @@ class Box:
         return self.is_mine(letter) and letter.offset not in self.done[letter.partition]
 
     def bounds(self, *, from_start: bool = False) -> dict[int, tuple[int, int]]:
-        """Where to begin in each partition, and where it ends now; all of it is `from_start`."""
-        found = self._cluster.topic(self._cluster.admin(), self.topic)
+        """Where to begin in each partition, and where it ends now; all of it is `from_start`. A
+        topic that nothing was written to yet may not be there.
+        """
+        found = self._cluster.topics(self._cluster.admin()).get(self.topic)
+        if found is None:
+            return {}
         places = [(self.topic, partition) for partition in sorted(found.partitions)]
         offsets = Offsets(self._cluster)
         starts, ends = offsets.starts(places), offsets.ends(places)

@@ -107,6 +107,8 @@ class Redriving:
         self._producer: Producer | None = None
         self._is_open = False
         """Whether a transaction is."""
+        self._copied = 0
+        """What of the copies is committed."""
         self._has_retry_topic = False
         self._began = time.monotonic()
 
@@ -210,15 +212,14 @@ class Redriving:
         if order.dead_letter_topic is not None:
             self._begin()
         outcomes = expected if order.dry_run else self._outcomes(sources, dry_run=False)
-        for source in sources:
-            if source not in gone:
-                self._count(outcomes[source])
-        copied = self._copy(list(copies.values()))
-        kept = gone - {letter.source for letter in copied}
+        for source in [source for source in sources if source not in gone]:
+            self._count(outcomes[source])
+        kept = {source for source, letter in copies.items() if not letter.has_record}
         kept |= {source for source in sources if outcomes[source] is Redriven.NOT_YET}
         if order.dead_letter_topic is not None and not order.dry_run:
-            self._note(set(sources) - kept)
-            self._commit()
+            self._note(set(sources) - kept)  # it may take longer than a transaction lasts
+        self._copy(list(copies.values()))
+        self._commit()
 
     def _found(self, sources: set[Source]) -> dict[Source, DeadLetter]:
         """The newest dead letter of each of these, wherever it is in the topic."""
@@ -255,12 +256,12 @@ class Redriving:
         seen: set[Source] = set()
         for letter in letters:
             outcome = outcomes[letter.source]
+            if outcome is not Redriven.NOT_YET and letter.source in seen:
+                outcome = Redriven.UNFINISHED  # it had died twice
+            seen.add(letter.source)
             if outcome is Redriven.GONE:
                 gone.append(letter)
                 continue
-            if outcome is Redriven.REVIVED and letter.source in seen:
-                outcome = Redriven.UNFINISHED
-            seen.add(letter.source)
             self._count(outcome)
             if outcome is not Redriven.NOT_YET:
                 finished.append(letter)
@@ -356,12 +357,15 @@ class Redriving:
             TopicPartition(topic, partition, done.offset, metadata=done.metadata)
             for partition, done in self._box.done.items()
         ]
+        if not positions:
+            return  # nothing has ever died
         with self._sentences("commit the redrive"):
             producer, timeout_s = self._transaction(), self._cluster.timeout_s
             group = self._box.consumer.consumer_group_metadata()
             producer.send_offsets_to_transaction(positions, group, timeout_s)
             producer.commit_transaction(timeout_s)
             self._is_open = False
+        self._copied = self.counts.copied
 
     def _keep_pace(self) -> None:
         """Wait until as much time has passed as the rate asks for."""
@@ -372,7 +376,7 @@ class Redriving:
             time.sleep(min(left, PAUSE_S))
 
     def _so_far(self) -> str:
-        done = self.counts.revived + self.counts.copied
+        done = self.counts.revived + self._copied
         return f"; {plural(done, 'message')} had been redriven before" if done else ""
 
     @contextmanager
