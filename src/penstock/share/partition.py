@@ -122,7 +122,7 @@ class SharePartition:
         """Where the next fetch has to read: at the first record that may be acquired."""
         window = self._window
         position = window.next_open(0, len(window)) if window.open else None
-        return window.end + 1 if position is None else window.start + position
+        return window.end + 1 if position is None else window.offset(position)
 
     @property
     def delivery_complete_count(self) -> int:
