@@ -26,6 +26,7 @@ _OF_BROKERS: Final = frozenset(
         ApiKey.DELETE_RECORDS,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
         ApiKey.OFFSET_DELETE,
+        ApiKey.REDRIVE,
     }
 )
 """What changes something without the controller."""

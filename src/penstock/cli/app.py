@@ -52,6 +52,10 @@ class RootGroup(LazyGroup):
             "penstock.cli.group:GroupGroup",
             "See consumer groups, move them in their topics, remove them.",
         ),
+        "queue": Verb(
+            "penstock.cli.queue:QueueGroup",
+            "See share groups as queues, bring back what they gave up, purge them.",
+        ),
         "txn": Verb(
             "penstock.cli.txn:TxnGroup",
             "See transactions, find those that hang, end them.",

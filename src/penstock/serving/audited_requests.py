@@ -36,6 +36,7 @@ from penstock.wire.messages.delete_topics import DeleteTopicsRequest
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest
 from penstock.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest
+from penstock.wire.messages.redrive import RedriveRequest
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.wire.messages.update_features import UpdateFeaturesRequest
@@ -178,6 +179,16 @@ def _forgotten_offsets(request: DeleteShareGroupOffsetsRequest, _: Any) -> Itera
     yield Resource(_GROUP, request.group_id, {"topics": topics})
 
 
+def _redriven(request: RedriveRequest, _: Any) -> Iterator[Resource]:
+    offsets = [
+        f"{topic.name}-{partition.partition_index}:{one.first_offset}-{one.last_offset}"
+        for topic in request.topics
+        for partition in topic.partitions
+        for one in partition.ranges
+    ]
+    yield Resource(_GROUP, request.group_id, {"offsets": offsets} | _checked_only(request))
+
+
 # -- settings, users and rights ----------------------------------------------------------------
 
 
@@ -299,6 +310,7 @@ _ROWS: Final[Mapping[type[Message], tuple[Kind, Resources]]] = {
     ElectLeadersRequest: (UPDATE, _elected),
     IncrementalAlterConfigsRequest: (UPDATE, _altered),
     OffsetDeleteRequest: (DELETE, _deleted_offsets),
+    RedriveRequest: (UPDATE, _redriven),
     RemoveRaftVoterRequest: (UPDATE, _voter),
     UnregisterBrokerRequest: (UPDATE, _broker),
     UpdateFeaturesRequest: (UPDATE, _features),

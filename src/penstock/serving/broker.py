@@ -67,6 +67,7 @@ from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.log_dirs import LogDirService
 from penstock.serving.offsets import OffsetService
 from penstock.serving.own_requests import OwnRequests
+from penstock.serving.queues import QueueService
 from penstock.serving.quorum import QuorumService
 from penstock.serving.quotas import QuotaService
 from penstock.serving.read import ReadService
@@ -204,6 +205,7 @@ class Broker:
             groups=GroupService(self.groups, self.transactional_commits, rights),
             share=self.share,
             share_groups=ShareGroupService(self.groups.share, rights),
+            queues=QueueService(self.share, replicas, rights),
             transactions=TransactionService(
                 self.transactions, self.producer_ids, self.markers_here, rights
             ),

@@ -22,6 +22,7 @@ from penstock.serving.cluster import ClusterService
 from penstock.serving.groups import GroupService
 from penstock.serving.log_dirs import LogDirService
 from penstock.serving.offsets import OffsetService
+from penstock.serving.queues import QueueService
 from penstock.serving.quorum import QuorumService
 from penstock.serving.quotas import QuotaService
 from penstock.serving.read_in_flight import ReadInFlight, ReadRequest, ReadResult
@@ -62,6 +63,8 @@ class Services:
     """Records for the members of share groups, and their acknowledgements."""
     share_groups: ShareGroupService
     """Offsets of share groups."""
+    queues: QueueService
+    """Share groups as queues, for people: who holds what, and what was given up made work again."""
     transactions: TransactionService
     """Transactions, and ids for producers."""
     share_states: ShareStateService

@@ -148,6 +148,7 @@ class _Begun(NamedTuple):
 class ShareDriver:
     __slots__ = (
         "_begun",
+        "_borrowers",
         "_dead_letters",
         "_env",
         "_held",
@@ -192,6 +193,7 @@ class ShareDriver:
         self._held = False
         self._retires = False
         self._begun: list[_Begun] = []
+        self._borrowers = 0
         self._dead_letters: DeadLettersOf | None = None
         self._writing = False
         self._loading: asyncio.Task[None] | None = None
@@ -285,9 +287,20 @@ class ShareDriver:
         """A member fetches here again."""
         self._retires = False
 
+    def borrow(self) -> None:
+        """Somebody who is no member needs it for a moment."""
+        self._borrowers += 1
+
+    def give_back(self, *, is_used: bool) -> None:
+        """`is_used`: whether members still fetch here."""
+        self._borrowers -= 1
+        self._retires = self._retires or not is_used
+        self.leave_if_idle()
+
     def leave_if_idle(self) -> None:
         writes = self._dead_letters is not None and self._dead_letters.is_busy
-        if self._retires and not (self._writing or self._begun or self._held or writes):
+        busy = self._writing or self._begun or self._held or self._borrowers or writes
+        if self._retires and not busy:
             self.fence(_LEFT)
 
     @property
@@ -396,6 +409,11 @@ class ShareDriver:
         if self.core is not None and self.is_active:
             self._begin(self.core.release(member_id, self._env.now_ms()), None)
             self.wake()
+
+    @property
+    def now_ms(self) -> int:
+        """By the clock of its records' times."""
+        return self._env.now_ms()
 
     def take_limits(self) -> None:
         """The settings of the group may have changed."""

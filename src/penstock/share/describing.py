@@ -29,16 +29,24 @@ _NAMES: Final = {
 _NAMES_CHANGING: Final = {CHANGING | state: f"TO_{name}" for state, name in _NAMES.items()}
 
 
-def rows(window: Window, locks: Locks, revived: Collection[int]) -> Iterator[RecordRun]:
-    """`revived`: offsets of records that were revived; those that are done do not count."""
-    for begin, end, state in window.state_runs(0, len(window)):
+def rows(
+    window: Window, from_: int, to: int, locks: Locks, revived: Collection[int]
+) -> Iterator[RecordRun]:
+    """Those of a range of positions. `revived`: offsets of records that were revived; those that
+    are done do not count.
+    """
+    for begin, end, state in window.state_runs(from_, to):
         name = _NAMES_CHANGING[state] if state & CHANGING else _NAMES[state]
         for first, stop, count in window.count_runs(begin, end):
             for run, run_end, number in window.lock_runs(first, stop):
                 offsets = window.offset(run), window.offset(run_end) - 1
                 row = RecordRun(*offsets, name, count, "")
                 if (lock := locks.find(number)) is not None:
-                    row = row._replace(member_id=lock.member, since_ms=lock.since_ms)
+                    row = row._replace(
+                        member_id=lock.member,
+                        since_ms=lock.since_ms,
+                        free_at_ms=lock.deadline_ms,
+                    )
                 elif state == PARKED:
                     row = row._replace(free_at_ms=window.mark_at(run))
                 elif state in DEAD:

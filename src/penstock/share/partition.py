@@ -31,7 +31,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from penstock.base.errors import invariant
@@ -179,9 +179,22 @@ class SharePartition:
     def held_by_member(self) -> dict[str, int]:
         return self._locks.records_by_member()
 
+    @property
+    def revived(self) -> int:
+        """Records that were revived and are not done."""
+        return self._revived.alive(self._window)
+
     def describe(self) -> list[RecordRun]:
         """The window for people: runs of records that are alike."""
-        return list(describing.rows(self._window, self._locks, self._revived.offsets))
+        return list(self.runs(self.start_offset, self.end_offset))
+
+    def runs(self, first_offset: int, last_offset: int) -> Iterator[RecordRun]:
+        """The same within a range of offsets, while nothing changes. A run of what is done may
+        reach beyond it.
+        """
+        window = self._window
+        begin, end = window.clip(first_offset, last_offset)
+        return describing.rows(window, begin, end, self._locks, self._revived.offsets)
 
     # -- acquiring -----------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ class RecordRun(NamedTuple):
     since_ms: int = 0
     """Since when, on the clock of `now_ms`; 0 if nobody does."""
     free_at_ms: int = 0
-    """Until when they rest, on the same clock; 0 if they do not."""
+    """Until when they are held, or rest, on the same clock; 0 if they are neither."""
     cause: Cause = Cause.NONE
     """Why they become dead letters."""
     revived: bool = False

@@ -109,10 +109,12 @@ class ApiKey(IntEnum):
     # Ours, far above Kafka's.
     ALTER_ROLE = 20_000
     DESCRIBE_ROLES = 20_001
+    DESCRIBE_QUEUES = 20_002
+    REDRIVE = 20_003
 
 
 OUR_KEYS_FROM: Final = 20_000
-"""APIs from here on are not Kafka's (docs/adr/0023)."""
+"""APIs from here on are not Kafka's (docs/adr/0023, docs/adr/0032)."""
 OUR_TAGS_FROM: Final = 20_000
 """Tagged fields from here on are not Kafka's, which numbers its own from 0 on and passes over those
 that it does not know (docs/adr/0030).
@@ -233,6 +235,8 @@ APIS: Final[dict[ApiKey, Api]] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _api("0", 0, "broker"),
     ApiKey.ALTER_ROLE: _api("0", 0, "both"),
     ApiKey.DESCRIBE_ROLES: _api("0", 0, "both"),
+    ApiKey.DESCRIBE_QUEUES: _api("0", 0, "broker"),
+    ApiKey.REDRIVE: _api("0", 0, "broker"),
 }
 
 

@@ -28,7 +28,8 @@ unstable. "For" says to whom Kafka offers the API: to clients, to the nodes of t
 quorum, or to both. A client learns what is served from ApiVersions and chooses by itself. Produce
 is offered there from version 0, as Kafka does, though versions 0 to 2 are refused. Where an API
 differs from Kafka's on purpose is in [differences](differences.md). APIs from 20000 on are ours
-([ADR 23](adr/0023-roles-are-set-by-an-api-of-our-own.md)).
+([ADR 23](adr/0023-roles-are-set-by-an-api-of-our-own.md),
+[ADR 32](adr/0032-queues-are-seen-and-redriven-at-the-leader.md)).
 """
 
 _FOR = {"broker": "clients", "controller": "quorum", "both": "both"}

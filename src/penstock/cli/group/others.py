@@ -57,6 +57,8 @@ class Described(NamedTuple):
     """Of a share group: where it stands."""
     lags: dict[Partition, int]
     """Of a share group: how much it has not finished, where that is known."""
+    places: tuple[Partition, ...] = ()
+    """Of a share group: all partitions that it consumes, also where it has not begun yet."""
 
 
 def describe_other(cluster: Cluster, listed: Listed, doing: str) -> Described:
@@ -129,6 +131,7 @@ def _describe_share(cluster: Cluster, listed: Listed, doing: str) -> Described:
         sorted(members),
         {place: p.start_offset for place, p in described.items() if p.start_offset >= 0},
         {place: p.lag for place, p in described.items() if p.lag >= 0},
+        tuple(sorted(described)),
     )
 
 

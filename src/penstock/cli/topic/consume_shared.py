@@ -72,7 +72,7 @@ def consume_shared(
         raise CliError(
             f"{work.refused} acknowledgements were refused ({work.why}): these messages are"
             " delivered again; take less time for each, or raise share.record.lock.duration.ms"
-            f" with `penstock config set group {group}`"
+            f" with `penstock config set group:{group}`"
         )
 
 
