@@ -60,7 +60,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after so long")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first that fails")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time (1)")
-    parser.add_argument("--transactions", action="store_true", help="with transactional clients")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--transactions", action="store_true", help="with transactional clients")
+    kinds.add_argument("--shares", action="store_true", help="with share groups")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what happens")
     parser.add_argument("--record", help="write every event into this file")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="put this bug into the product")
@@ -77,9 +79,10 @@ def _mutate(options: argparse.Namespace) -> None:
 
 def _kind(options: argparse.Namespace) -> type[Run]:
     from .run import Run
+    from .share_run import ShareRun
     from .txn_run import TransactionRun
 
-    return TransactionRun if options.transactions else Run
+    return TransactionRun if options.transactions else ShareRun if options.shares else Run
 
 
 def _one(options: argparse.Namespace) -> int:

@@ -274,10 +274,10 @@ def _content(partition: Partition) -> tuple[int, list[tuple[int, int]]]:
     return partition.log.log_start_offset, batches
 
 
-def committed_batches(partition: Partition) -> Iterator[bytes]:
-    """What a replica holds below its high watermark."""
+def committed_batches(partition: Partition, offset: int = 0) -> Iterator[bytes]:
+    """What a replica holds below its high watermark, from the batch with `offset` on."""
     log = partition.log
-    offset = log.log_start_offset
+    offset = max(offset, log.log_start_offset)
     while offset < partition.high_watermark:
         found = log.read(offset, 1 << 20, up_to_offset=partition.high_watermark)
         if found is None:
