@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...support import rotation
+from .share_mutants import SHARE_MUTANTS
 from .txn_mutants import TXN_MUTANTS
 
 LATE_S = 0.3
@@ -232,6 +233,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "changes-of-acls-are-overlooked": changes_of_acls_are_overlooked,
     "everybody-is-allowed": everybody_is_allowed,
     **TXN_MUTANTS,
+    **SHARE_MUTANTS,
 }
 FOUND_FROM = {
     "no-fsync": (1, 0),

@@ -35,8 +35,8 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 DONE = frozenset({GAP, ACCEPT, REJECT})
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 NAMES = {GAP: "gap", ACCEPT: "accept", RELEASE: "release", REJECT: "reject", RENEW: "renew"}
-MARGIN_S = 1e-6
-"""Virtual times are sums of floats."""
+MARGIN_S = 0.001001
+"""Leaders count milliseconds, and virtual times are sums of floats."""
 
 
 class SharePlace(NamedTuple):
@@ -156,9 +156,7 @@ class ShareHistory:
             f"until {held.until:.4f}",
         )
 
-    def _check_counts(
-        self, record: ShareRecord, count: int, receipt: Receipt, told: str
-    ) -> None:
+    def _check_counts(self, record: ShareRecord, count: int, receipt: Receipt, told: str) -> None:
         if receipt.life == 0:
             return
         if record.given is None or record.given.life != receipt.life:

@@ -1,9 +1,9 @@
 """Simulated members of share groups: heartbeats, share sessions, and every kind of acknowledgement.
 
 A member asks the leaders of what it was assigned in turns. What it gets it finishes, gives back,
-rejects, keeps for longer (renewed or not), or never speaks of again; it says so with its next fetch
-or by itself. Now and then it drops a connection, ends a session, leaves the group, or dies and comes
-back as another. `calm` ends all that: whatever comes is accepted at once.
+rejects, keeps for longer (renewed or not), or never speaks of again; it says so with its next
+fetch or by itself. Now and then it drops a connection, ends a session, leaves the group, or dies
+and comes back as another. `calm` ends all that: whatever comes is accepted at once.
 
 All it was given and said it tells the `ShareHistory`, and what it read to `seen`.
 """
@@ -353,9 +353,7 @@ class ShareMember:
         )
         self._drop(session)
 
-    def _took(
-        self, session: Session, place: SharePlace, told: Any, sent: float, life: int
-    ) -> None:
+    def _took(self, session: Session, place: SharePlace, told: Any, sent: float, life: int) -> None:
         code = ErrorCode(told.error_code)
         name = session.named.get(place)
         if code:
@@ -368,7 +366,9 @@ class ShareMember:
             return
         who = f"{self.wire.name} from n{session.node_id}"
         there = _offsets(told.records or b"")
-        mine = {o for run in told.acquired_records for o in range(run.first_offset, run.last_offset + 1)}
+        mine = {
+            o for run in told.acquired_records for o in range(run.first_offset, run.last_offset + 1)
+        }
         self._seen(name, place.partition, bytes(told.records or b""), mine, who)
         node, now = session.node_id, self._now
         number = self.observer.session(node, place.group, self.member_id)

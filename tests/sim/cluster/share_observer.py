@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.coordinator.share_state.records import ShareSnapshotValue, Value
 from penstock.metadata.names import SHARE_STATE_TOPIC
 from penstock.partitions.leadership import Role
 from penstock.partitions.partition import Partition
@@ -20,7 +21,7 @@ from penstock.wire.records import parse_header, read_records
 from .checks import holds
 from .cluster import World
 from .observer import committed_batches, partitions_of
-from .share_history import Receipt, ShareHistory, SharePlace
+from .share_history import ARCHIVED, Receipt, ShareHistory, SharePlace
 from .share_states import Known, add, check_equal, entries
 from .txn_logs import Data, Marker, parse
 from .txn_observer import TxnObserver
@@ -95,14 +96,26 @@ class ShareObserver(TxnObserver):
         for offset, key, value in entries(committed_batches(partition, seen)):
             if offset < seen:
                 continue
-            add(self.states, key, value)
             self._read_to[index] = offset + 1
+            self._note_path(self.states.get(key), value)
+            add(self.states, key, value)
             place = SharePlace(*key)
-            if value is not None and place.group in self.shares.terms:
-                for b in value.state_batches:
-                    self.shares.persisted(
-                        place, b.first_offset, b.last_offset, b.delivery_state, b.delivery_count
-                    )
+            for b in [] if value is None else value.state_batches:
+                if b.delivery_state == ARCHIVED:
+                    self._world.paths.reach("share record archived")
+                self.shares.persisted(
+                    place, b.first_offset, b.last_offset, b.delivery_state, b.delivery_count
+                )
+
+    def _note_path(self, known: Known | None, value: Value | None) -> None:
+        reach = self._world.paths.reach
+        if known is not None and value is None:
+            reach("share state forgotten")
+        elif known is not None and value is not None:
+            if isinstance(value, ShareSnapshotValue):
+                reach("share state snapshot")
+            if value.leader_epoch > known.leader_epoch:
+                reach("share leader changed")
 
     def behind(self, groups: dict[str, tuple[str, ...]]) -> str:
         """What is not finished by a group that subscribes to topics; empty for nothing."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.metadata.image import ResourceType
-from penstock.metadata.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from penstock.metadata.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from penstock.peers.errors import PeerError
 from penstock.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -49,6 +49,7 @@ class ShareRun(Run):
     def __init__(self, seed: int, nodes: int = 3) -> None:
         super().__init__(seed, nodes)
         self.observer: ShareObserver = ShareObserver(self.world)
+        self.observer.compacted.add(TRANSACTIONS_TOPIC)
         self.transactions = TxnHistory()
         self.writers: list[Writer] = []
         self.sharing: list[ShareMember] = []
