@@ -172,7 +172,6 @@ class ShareRun(Run):
             for i in range(rng.randint(2, 3)):
                 self._start_member(f"{group.name}{i}", group)
         remake = self._wire("remake")
-        self.is_over = rng.random() < 0.4  # then the topic stays
         self.remaking = self._in_client(remake, self._come_and_go(remake))
         self.tasks.append(self.remaking)
 
