@@ -154,6 +154,14 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+def known_code(code: int) -> ErrorCode:
+    """What a node says; one of a later release may say what is unknown here."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class PenstockError(Exception):
     """The base class of these errors."""
 

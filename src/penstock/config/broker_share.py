@@ -139,6 +139,18 @@ class ShareGroupSettings:
         "share coordinator has not answered.",
         rule=at_least(1),
     )
+    errors_deadletterqueue_auto_create_topics_enable: bool = setting(
+        SettingType.BOOLEAN,
+        False,
+        "Whether the dead-letter topic of a share group is created when it is first needed.",
+        update=UpdateMode.CLUSTER_WIDE,
+    )
+    errors_deadletterqueue_topic_name_prefix: str = setting(
+        SettingType.STRING,
+        "dlq.",
+        "How the names of dead-letter topics have to begin; empty: anyhow.",
+        update=UpdateMode.CLUSTER_WIDE,
+    )
     group_share_assignors: tuple[str, ...] = setting(
         SettingType.LIST,
         ("simple",),

@@ -6,12 +6,14 @@ name), where there is one. Bounds are the broker's, too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.config.durations import duration_ms
 from penstock.config.table import (
+    Between,
     Checked,
     ConfigError,
     OneOf,
@@ -26,10 +28,22 @@ if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
 
 BY_DURATION: Final = "by_duration:"
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{0,249}", re.ASCII)
+CONSTANT: Final = "constant"
+LINEAR: Final = "linear"
+EXPONENTIAL: Final = "exponential"
+RETRY_MULTIPLIER_MAX: Final = 10
+"""With it, no power of a delivery count is more than a float can hold."""
+RETRY_BACKOFF_MS_MAX: Final = 7 * 24 * 60 * 60 * 1000
+"""The times of parked records are not persisted: longer than this is no retry."""
 
 
 def _from(name: str) -> tuple[Synonym, ...]:
     return (Synonym(name),)
+
+
+def _may_take_dead_letters(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and not name.startswith("__")
 
 
 def _is_offset_reset(text: str) -> bool:
@@ -140,6 +154,45 @@ class ShareGroupConfig:
         rule=at_least(0),
         synonyms=_from("group.share.assignment.interval.ms"),
     )
+    errors_deadletterqueue_topic_name: str = setting(
+        SettingType.STRING,
+        "",
+        "The topic that gets the dead letters of the share group: what is rejected, or delivered "
+        "as often as `share.delivery.count.limit` says. Empty: there are none. The feature "
+        "`share.version` has to be at level 2.",
+        rule=Checked(_may_take_dead_letters, "a topic's name that does not begin with __"),
+    )
+    errors_deadletterqueue_copy_record_enable: bool = setting(
+        SettingType.BOOLEAN,
+        False,
+        "Whether dead letters have the key and the value of the record, or headers alone.",
+    )
+    share_retry_backoff_ms: int = setting(
+        SettingType.LONG,
+        0,
+        "How long a record rests after its first delivery came to nothing (released, lock run out, "
+        "consumer gone) before it is delivered again; 0: not at all. Kafka has no such setting.",
+        rule=Between(0, RETRY_BACKOFF_MS_MAX),
+    )
+    share_retry_backoff_type: str = setting(
+        SettingType.STRING,
+        EXPONENTIAL,
+        "How the rest grows with each further delivery: not at all, by the first rest, or by "
+        "`share.retry.backoff.multiplier`.",
+        rule=OneOf((CONSTANT, LINEAR, EXPONENTIAL)),
+    )
+    share_retry_backoff_multiplier: float = setting(
+        SettingType.DOUBLE,
+        2.0,
+        "By what an exponential rest is multiplied with each further delivery.",
+        rule=Between(1, RETRY_MULTIPLIER_MAX),
+    )
+    share_retry_backoff_max_ms: int = setting(
+        SettingType.LONG,
+        300_000,
+        "The longest that a record rests.",
+        rule=Between(1, RETRY_BACKOFF_MS_MAX),
+    )
 
 
 OF_LOOP: Final = "assignments are made on the node's one loop"
@@ -226,6 +279,7 @@ def check_group_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> 
                 f"{name} cannot be '{overrides[name]}': it must be between "
                 f"group.{kind}.min.{what} ({low}) and group.{kind}.max.{what} ({high})"
             )
+    _check_retry_backoff(values)
     for kind in ("consumer", "share"):
         session, heartbeat = (
             values.get(f"{kind}_{what}", getattr(broker, f"group_{kind}_{what}"))
@@ -236,6 +290,18 @@ def check_group_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> 
                 f"{kind}.heartbeat.interval.ms ({heartbeat}) must be less than "
                 f"{kind}.session.timeout.ms ({session})"
             )
+
+
+def _check_retry_backoff(values: Mapping[str, Any]) -> None:
+    first, longest = (
+        values.get(field, GROUP_SETTINGS[field.replace("_", ".")].default)
+        for field in ("share_retry_backoff_ms", "share_retry_backoff_max_ms")
+    )
+    if first > longest:
+        raise ConfigError(
+            f"share.retry.backoff.ms ({first}) must not be more than "
+            f"share.retry.backoff.max.ms ({longest})"
+        )
 
 
 def _bounds(name: str, broker: BrokerConfig) -> tuple[int, int]:

@@ -99,6 +99,12 @@ class LogConfig:
         rule=at_least(0),
         synonyms=_from("log.cleaner.delete.retention.ms"),
     )
+    errors_deadletterqueue_group_enable: bool = setting(
+        BOOLEAN,
+        False,
+        "Whether share groups may name the topic in `errors.deadletterqueue.topic.name`, to get "
+        "their dead letters.",
+    )
     file_delete_delay_ms: int = setting(
         LONG,
         60_000,

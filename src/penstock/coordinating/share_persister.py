@@ -31,7 +31,7 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from penstock.base.errors import ApiError, ErrorCode, PenstockError
+from penstock.base.errors import ApiError, ErrorCode, PenstockError, known_code
 from penstock.base.ids import Uuid
 from penstock.coordinator.share_state.answers import refused, request_of
 from penstock.peers.peers import Channel
@@ -150,9 +150,9 @@ class SharePersister:
         named = read.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         found = await self._answer(read.ReadShareGroupStateRequest, key, named)
         if found.error_code:
-            raise ApiError(_known(found.error_code), found.error_message or "")
+            raise ApiError(known_code(found.error_code), found.error_message or "")
         batches = [
-            StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count)
+            StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count, b.cause)
             for b in found.state_batches
         ]
         # The answer has no count; the leader counts the batches.
@@ -177,14 +177,19 @@ class SharePersister:
             delivery_complete_count=delivery_complete_count,
             state_batches=[
                 write.StateBatch(
-                    first_offset=first, last_offset=last, delivery_state=of, delivery_count=count
+                    first_offset=first,
+                    last_offset=last,
+                    delivery_state=of,
+                    delivery_count=count,
+                    cause=cause,
+                    replaces=replaces,
                 )
-                for first, last, of, count in batches
+                for first, last, of, count, cause, replaces in batches
             ],
         )
 
         def answered(found: Any) -> None:
-            done(_known(found.error_code), found.error_message or "")
+            done(known_code(found.error_code), found.error_message or "")
 
         self._ask(_Question(write.WriteShareGroupStateRequest, key, named, answered))
 
@@ -221,7 +226,7 @@ class SharePersister:
             for topic_id, index in partitions
         }
         return {
-            partition: _known(found.error_code)
+            partition: known_code(found.error_code)
             if found.error_code
             else ShareSummary(
                 found.state_epoch,
@@ -236,7 +241,7 @@ class SharePersister:
         self, kind: type[Message], group_id: str, named: Mapping[Partition, Any]
     ) -> dict[Partition, ErrorCode]:
         answers = await self._answers(kind, group_id, named)
-        return {partition: _known(found.error_code) for partition, found in answers.items()}
+        return {partition: known_code(found.error_code) for partition, found in answers.items()}
 
     async def _answers(
         self, kind: type[Message], group_id: str, named: Mapping[Partition, Any]
@@ -367,8 +372,8 @@ class SharePersister:
             if result is None:
                 # The node was not reached, or did not answer all of it.
                 self._ask_again(question, ErrorCode.NETWORK_EXCEPTION, "its coordinator is silent")
-            elif result.error_code and _known(result.error_code) in _PASSING:
-                self._ask_again(question, _known(result.error_code), result.error_message or "")
+            elif result.error_code and known_code(result.error_code) in _PASSING:
+                self._ask_again(question, known_code(result.error_code), result.error_message or "")
             else:
                 _tell(question, result)
 
@@ -420,11 +425,3 @@ def _tell(question: _Question, result: Any) -> None:
     except Exception:
         # The answers to others are in the same response.
         log.exception("the state of %s was answered, and nobody could use it", question.key.text)
-
-
-def _known(code: int) -> ErrorCode:
-    """A node of a later release may answer with a code that is unknown here."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

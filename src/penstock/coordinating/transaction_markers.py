@@ -24,7 +24,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from penstock.base.errors import ErrorCode, PenstockError
+from penstock.base.errors import ErrorCode, PenstockError, known_code
 from penstock.base.ids import TopicPartition
 from penstock.peers.errors import PeerUnreachable
 from penstock.peers.peers import Channel, Peers
@@ -267,7 +267,8 @@ class TransactionMarkers:
             producer_id = ending.action.producer_id
             missing = ErrorCode.UNKNOWN_SERVER_ERROR
             self._take_answer(
-                ending, {tp: _known(codes.get((producer_id, *tp), missing)) for tp in partitions}
+                ending,
+                {tp: known_code(codes.get((producer_id, *tp), missing)) for tp in partitions},
             )
 
     async def _call(self, node: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -306,14 +307,6 @@ class TransactionMarkers:
             self._try_later(ending, again)
         elif not ending.remaining:
             self._finish(ending)
-
-
-def _known(code: int) -> ErrorCode:
-    """A node of a later release may answer with a code that is unknown here."""
-    try:
-        return ErrorCode(code)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _marker(action: WriteMarkers, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:

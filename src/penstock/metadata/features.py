@@ -2,8 +2,8 @@
 
 A node supports a range of levels, and the cluster has finalised one level that all its nodes work
 at. Starting newer nodes changes nothing: the operator finalises a new level (UpdateFeatures) when
-no older node will come back. A new cluster begins at the newest level. The range of
-metadata.version covers the release before this one, so that the two can run together.
+no older node will come back. A new cluster begins at the newest level, but for `_BEGINS_AT`. The
+range of metadata.version covers the release before this one, so that the two can run together.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ GROUP_VERSION: Final = "group.version"
 served; where no level was ever finalised they are: clusters of earlier releases have them so.
 """
 SHARE_VERSION: Final = "share.version"
-"""1: share groups (KIP-932). At level 0, and where no level was ever finalised, they are not
-served.
+"""1: share groups (KIP-932). 2: their dead letters (KIP-1191). At level 0, and where no level was
+ever finalised, share groups are not served.
 """
 
 
@@ -54,17 +54,21 @@ SUPPORTED_FEATURES: Final[dict[str, Levels]] = {
     KRAFT_VERSION: Levels(1, 1),
     TRANSACTION_VERSION: Levels(0, 2),
     GROUP_VERSION: Levels(0, 1),
-    SHARE_VERSION: Levels(0, 1),
+    SHARE_VERSION: Levels(0, 2),
     ELIGIBLE_LEADER_REPLICAS_VERSION: Levels(0, 1),
     ROLES_VERSION: Levels(0, 1),
 }
 NOT_SUPPORTED: Final = Levels(0, 0)
+_BEGINS_AT: Final = {SHARE_VERSION: 1}
+"""The levels of new clusters that are not the newest: those of Kafka 4.3."""
 
 
 def new_cluster_levels() -> dict[str, int]:
     """What a new cluster finalises through the controller."""
     return {
-        name: levels.highest for name, levels in SUPPORTED_FEATURES.items() if name != KRAFT_VERSION
+        name: _BEGINS_AT.get(name, levels.highest)
+        for name, levels in SUPPORTED_FEATURES.items()
+        if name != KRAFT_VERSION
     }
 
 

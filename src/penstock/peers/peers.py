@@ -50,6 +50,7 @@ class Channel(Enum):
     VERIFICATION = "verification"  # AddPartitionsToTxn; producers wait for it
     SHARE_STATE = "share state"  # states of share-partitions; acknowledgements wait for them
     OFFSETS = "offsets"  # where partitions end: never waits
+    WRITER = "writer"  # transactions of this node itself, which wait for their records
     AUDIT = "audit"  # events for the audit log, which wait for their replicas
 
 

@@ -523,12 +523,11 @@ class AppendService:
         self._alarm.raised(name, f"append to {name} refused: {error}", partition=name)
 
     async def stop(self) -> None:
-        """Give up what still waits to be verified, and write what is staged or being unpacked."""
+        """Give up what still waits to be verified, and stage what is being unpacked."""
         await self._verification.stop()
         while self._unpacks:
             await asyncio.wait(self._unpacks)  # it returns after their callbacks
         self._unpackers.shutdown()
-        self._turns.stop()
 
 
 def _invalid_acks(acks: int) -> ApiError:

@@ -32,6 +32,7 @@ from penstock.coordinating.transaction_coordinator import TransactionCoordinator
 from penstock.coordinating.transaction_markers_here import MarkersHere
 from penstock.coordinating.transaction_verification import TransactionVerifier
 from penstock.coordinating.transactional_commits import TransactionalCommits
+from penstock.coordinating.transactional_writer import WriterEnvironment
 from penstock.log.manager import LogManager
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType
@@ -54,10 +55,13 @@ from penstock.serving.audit_topic import AuditTopic
 from penstock.serving.audited import Append, Read, audited_append, audited_read
 from penstock.serving.cluster import ClusterService
 from penstock.serving.controller_rights import ControllerRights
+from penstock.serving.dead_letter_topics import DeadLetterTopics
+from penstock.serving.dead_letters import DeadLetters
 from penstock.serving.groups import GroupService
 from penstock.serving.leader_hints import LeaderHints
 from penstock.serving.log_dirs import LogDirService
 from penstock.serving.offsets import OffsetService
+from penstock.serving.own_requests import OwnRequests
 from penstock.serving.quorum import QuorumService
 from penstock.serving.quotas import QuotaService
 from penstock.serving.read import ReadService
@@ -128,7 +132,6 @@ class Broker:
         coordinating = self._coordinator_environment(rng)
         self.share_states = ShareCoordinator(coordinating)
         self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
-        self.share = self._share_service(hints)
         ends = EndOffsets(self.node_id, self.metadata, self.replicas, self.brokers, peers)
         self.groups = GroupCoordinator(coordinating, self.persister, ends)
         self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
@@ -140,11 +143,15 @@ class Broker:
             write_markers_here=self.markers_here.write,
         )
         self.verifier = TransactionVerifier(self.node_id, self.brokers, peers, self.transactions)
-        self.appends = self._append_service(hints)
+        self.appends = self._append_service(hints, self.rights)
+        self.own_appends = self._append_service(hints, Rights(self.metadata))
         replica_env.on_append_failed = self.appends.write_failed
         self.transactional_commits = TransactionalCommits(
             self.groups, self.replicas, self.verifier, clock, lambda: self.config
         )
+        self.writers = self._writer_environment()
+        self.dead_letters = self._dead_letters()
+        self.share = self._share_service(hints)
         self.replication: Replication | None = None
         self.on_settings_changed: Callable[[BrokerConfig], None] = lambda _: None
         """Called when dynamic settings were taken over, for what is not the broker's own."""
@@ -266,10 +273,28 @@ class Broker:
             create_topic=self._create_topic,
         )
 
-    def _append_service(self, hints: LeaderHints) -> AppendService:
+    def _writer_environment(self) -> WriterEnvironment:
+        here = OwnRequests(
+            self.transactions,
+            self.producer_ids,
+            self.groups,
+            self.transactional_commits,
+            self.own_appends.append,
+        )
+        return WriterEnvironment(
+            self.node_id,
+            self.metadata,
+            self.brokers,
+            self.peers,
+            self.transactions,
+            self.groups,
+            here,
+        )
+
+    def _append_service(self, hints: LeaderHints, rights: Rights) -> AppendService:
         clock = self.clock
         verification = AppendVerification(self.replicas, self.verifier, clock, lambda: self.config)
-        return AppendService(self.replicas, self.turns, hints, clock, verification, self.rights)
+        return AppendService(self.replicas, self.turns, hints, clock, verification, rights)
 
     def _read_service(self, hints: LeaderHints) -> ReadService:
         quota = ReplicationQuota(
@@ -286,6 +311,13 @@ class Broker:
         )
         return ReadService(self.replicas, self.turns, planner, quota, hints, self.rights)
 
+    def _dead_letters(self) -> DeadLetters:
+        config = self.settings
+        topics = DeadLetterTopics(
+            self.metadata, lambda: config.config, self.topic_config, self._create_topic
+        )
+        return DeadLetters(self.writers, self.persister, topics, self.clock, lambda: config.config)
+
     def _share_service(self, hints: LeaderHints) -> ShareService:
         config = self.settings
         partitions = SharePartitions(
@@ -293,6 +325,7 @@ class Broker:
             self.replicas,
             self.logs,
             self.persister,
+            self.dead_letters,
             self.clock,
             lambda: config.config,
         )
@@ -414,11 +447,14 @@ class Broker:
         self.suspicions.stop()
         if self.replication is not None:
             await self.replication.stop()
+        await self.own_appends.stop()
         await self.appends.stop()
+        self.turns.stop()
         await self.verifier.stop()
         await self.transactions.stop()
         await self.groups.stop()
         self.share.stop()
+        self.dead_letters.stop()
         await self.persister.stop()
         await self.share_states.stop()
         await self.producer_ids.stop()

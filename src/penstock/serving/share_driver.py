@@ -60,7 +60,7 @@ _FOLLOWS: Final = {
     State.FAILED: frozenset[State](),
     State.FENCED: frozenset[State](),
 }
-_FENCING: Final = frozenset(
+FENCING: Final = frozenset(
     {
         ErrorCode.FENCED_STATE_EPOCH,
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -80,6 +80,26 @@ _TO_CLIENTS: Final = {
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 """What clients are told of the coordinator's errors, which are about the node's request to it."""
+
+
+class DeadLettersOf(Protocol):
+    """Writes the dead letters of one share-partition."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something of them is under way."""
+
+    def begin(self) -> None:
+        """There are dead letters to be written."""
+
+    def lost(self, records: int) -> None:
+        """Retention has removed records before their dead letters were written."""
+
+    def stop(self) -> None:
+        """The share-partition is not to be used any more."""
+
+    async def forget_marker(self) -> None:
+        """Return when archived records may be revived; see `serving.dead_letters`."""
 
 
 class Waiting(Protocol):
@@ -107,8 +127,8 @@ class ShareEnvironment:
 
     persister: SharePersister
     clock: Clock
-    limits: Callable[[str], ShareLimits]
-    """Those of a group."""
+    limits: Callable[[ShareKey], ShareLimits]
+    dead_letters: Callable[[ShareDriver], DeadLettersOf]
     begin_offset: Callable[[Partition, str], Awaitable[int]]
     """Where a group begins that has never consumed the partition."""
     counts: ShareCounts = field(default_factory=ShareCounts)
@@ -128,6 +148,7 @@ class _Begun(NamedTuple):
 class ShareDriver:
     __slots__ = (
         "_begun",
+        "_dead_letters",
         "_env",
         "_held",
         "_loading",
@@ -171,6 +192,7 @@ class ShareDriver:
         self._held = False
         self._retires = False
         self._begun: list[_Begun] = []
+        self._dead_letters: DeadLettersOf | None = None
         self._writing = False
         self._loading: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -214,7 +236,7 @@ class ShareDriver:
         start = state.start_offset
         if start == UNINITIALIZED_START:
             start = await self._env.begin_offset(self.partition, group_id)
-        return SharePartition(self._env.limits(group_id), state, start)
+        return SharePartition(self._env.limits(self.key), state, start)
 
     def _not_loaded(self, error: ApiError) -> None:
         if self.state is State.INITIALIZING:
@@ -235,6 +257,8 @@ class ShareDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._dead_letters is not None:
+            self._dead_letters.stop()
         self._on_gone(self)
         begun, self._begun = self._begun, []
         for _, done in begun:
@@ -255,14 +279,15 @@ class ShareDriver:
         have to know.
         """
         self._retires = True
-        self._leave_if_idle()
+        self.leave_if_idle()
 
     def serve_on(self) -> None:
         """A member fetches here again."""
         self._retires = False
 
-    def _leave_if_idle(self) -> None:
-        if self._retires and not (self._writing or self._begun or self._held):
+    def leave_if_idle(self) -> None:
+        writes = self._dead_letters is not None and self._dead_letters.is_busy
+        if self._retires and not (self._writing or self._begun or self._held or writes):
             self.fence(_LEFT)
 
     @property
@@ -289,7 +314,7 @@ class ShareDriver:
         missed, self._missed = self._missed, {}
         for waiting in missed:
             waiting.wake()
-        self._leave_if_idle()
+        self.leave_if_idle()
 
     # -- what members do -----------------------------------------------------------------------
 
@@ -304,7 +329,10 @@ class ShareDriver:
         core = self._active()
         log_start = self.partition.log.log_start_offset
         if log_start > core.start_offset:
+            waiting = core.waiting_dead_letters
             self._begin(core.log_start_moved(log_start), None)
+            if lost := waiting - core.waiting_dead_letters:
+                self.dead_letters.lost(lost)
         return core.next_fetch_offset
 
     def acquire(
@@ -345,6 +373,24 @@ class ShareDriver:
         else:
             self._begin(change, done)
 
+    def revive(self, ranges: Sequence[tuple[int, int]], done: OnDone) -> None:
+        """Have what is done of these records delivered anew, as far as the log has them."""
+        try:
+            if self.core is None or not self.is_active:
+                raise self.error or ApiError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is being loaded"
+                )
+            change = self.core.revive(self.in_log(ranges))
+        except ApiError as e:
+            done(e)
+        else:
+            self._begin(change, done)
+
+    def in_log(self, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """What of these offsets was not deleted by retention."""
+        start = self.partition.log.log_start_offset
+        return [(max(first, start), last) for first, last in ranges if last >= start]
+
     def release(self, member_id: str) -> None:
         """The member's session has ended: others may have what it held."""
         if self.core is not None and self.is_active:
@@ -354,7 +400,7 @@ class ShareDriver:
     def take_limits(self) -> None:
         """The settings of the group may have changed."""
         if self.core is not None:
-            self.core.limits = self._env.limits(self.key.group_id)
+            self.core.limits = self._env.limits(self.key)
             self.wake()
 
     def _active(self) -> SharePartition:
@@ -378,13 +424,13 @@ class ShareDriver:
             return
         begun, self._begun = self._begun, []
         self._writing = True
-        last = begun[-1].change
+        core = self._active()
         self._env.persister.write(
             self.key,
-            self._active().state_epoch,
+            core.state_epoch,
             self.leader_epoch,
-            last.start_offset,
-            last.delivery_complete_count,
+            core.start_offset,
+            core.delivery_complete_count,
             [batch for one in begun for batch in one.change.batches],
             lambda code, message: self._written(begun, code, message),
         )
@@ -403,7 +449,7 @@ class ShareDriver:
             )
         if self.core is not None and self.is_active:
             self._finish(self.core, begun, failed=code != ErrorCode.NONE)
-            if error is not None and code in _FENCING:
+            if error is not None and code in FENCING:
                 self.fence(error)
         for _, done in begun:
             if done is not None:
@@ -412,7 +458,7 @@ class ShareDriver:
             self._write()
             self._settle()
             self.wake()
-            self._leave_if_idle()
+            self.leave_if_idle()
 
     def _finish(self, core: SharePartition, begun: list[_Begun], *, failed: bool) -> None:
         now_ms = self._env.now_ms()
@@ -422,12 +468,42 @@ class ShareDriver:
             elif (instead := core.failed(change, now_ms)) is not None:
                 self._begun.append(_Begun(instead, None))
 
+    # -- dead letters --------------------------------------------------------------------------
+
+    @property
+    def dead_letters(self) -> DeadLettersOf:
+        if self._dead_letters is None:
+            self._dead_letters = self._env.dead_letters(self)
+        return self._dead_letters
+
+    def dead_letters_written(self, ranges: Sequence[tuple[int, int]]) -> Awaitable[None]:
+        """Have these archived; `ApiError` if that could not be persisted."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: ApiError | None) -> None:
+            if written.done():
+                return  # who asked does not wait any more
+            if error is None:
+                written.set_result(None)
+            else:
+                written.set_exception(error)
+
+        self._begin(self._active().dead_letters_written(ranges, self._env.now_ms()), done)
+        return written
+
     # -- locks that run out --------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Have the timer go off when the next lock runs out, at the latest."""
-        deadline_ms = None if self.core is None else self.core.next_deadline_ms
-        if deadline_ms is None or not self.is_active:
+        """Have the timer go off when the next lock runs out, at the latest; and have dead letters
+        written.
+        """
+        core = self.core
+        if core is None or not self.is_active:
+            return
+        if core.has_dead_letters:
+            self.dead_letters.begin()
+        deadline_ms = core.next_deadline_ms
+        if deadline_ms is None:
             return
         if self._timer is not None:
             if self._timer_ms <= deadline_ms:

@@ -27,9 +27,11 @@ from penstock.metadata.image import MetadataImage, ResourceType
 from penstock.partitions.leadership import Role
 from penstock.partitions.partition import Partition
 from penstock.partitions.replica_manager import ReplicaManager
+from penstock.serving.dead_letters import DeadLetters
 from penstock.serving.share_driver import ShareCounts, ShareDriver, ShareEnvironment
 from penstock.share.partition import ShareLimits
 from penstock.share.types import ShareKey
+from penstock.share.values import BackoffType, RetryBackoff
 
 LATEST: Final = "latest"
 EARLIEST: Final = "earliest"
@@ -44,6 +46,7 @@ class SharePartitions:
         replicas: ReplicaManager,
         logs: LogManager,
         persister: SharePersister,
+        dead_letters: DeadLetters,
         clock: Clock,
         config: Callable[[], BrokerConfig],
     ) -> None:
@@ -52,7 +55,10 @@ class SharePartitions:
         self._logs = logs
         self._clock = clock
         self._config = config
-        self._env = ShareEnvironment(persister, clock, self._limits, self._begin_offset)
+        self._env = ShareEnvironment(
+            persister, clock, self._limits, dead_letters.of, self._begin_offset
+        )
+        self._dead_letters = dead_letters
         self._drivers: dict[ShareKey, ShareDriver] = {}
         self._of_partition: dict[tuple[Uuid, int], dict[ShareKey, ShareDriver]] = {}
         self._of_group: dict[str, dict[ShareKey, ShareDriver]] = {}
@@ -142,8 +148,10 @@ class SharePartitions:
                 self._follow(driver)
         changed = {name for kind, name in delta.changed_configs if kind == ResourceType.GROUP}
         for driver in self:
-            if driver.key.group_id in changed:
+            if driver.key.group_id in changed or delta.features_changed:
                 driver.take_limits()
+        if delta.created_topics or delta.changed_configs or delta.changed_partitions:
+            self._dead_letters.metadata_changed()
 
     def _follow(self, driver: ShareDriver) -> None:
         partition = driver.partition
@@ -159,19 +167,22 @@ class SharePartitions:
         """The node's own settings have changed."""
         for driver in self:
             driver.take_limits()
+        self._dead_letters.metadata_changed()
 
     # -- settings of groups --------------------------------------------------------------------
 
     def config(self, group_id: str) -> ShareGroupConfig:
         return share_group_config(self._image.config(ResourceType.GROUP, group_id), self._config())
 
-    def _limits(self, group_id: str) -> ShareLimits:
-        config = self.config(group_id)
+    def _limits(self, key: ShareKey) -> ShareLimits:
+        config = self.config(key.group_id)
         return ShareLimits(
             config.share_partition_max_record_locks,
             config.share_delivery_count_limit,
             config.share_record_lock_duration_ms,
             config.share_renew_acknowledge_enable,
+            dead_letters=self._dead_letters.topics.wanted(key.group_id, key.topic_id),
+            retry=_retry(config),
         )
 
     async def _begin_offset(self, partition: Partition, group_id: str) -> int:
@@ -188,3 +199,15 @@ class SharePartitions:
         found = await self._logs.lookups.find(partition.log, since_ms, Allowance())
         end = partition.high_watermark
         return end if found is None else min(found.offset, end)
+
+
+def _retry(config: ShareGroupConfig) -> RetryBackoff | None:
+    """How records of the group rest; None if they do not."""
+    if config.share_retry_backoff_ms == 0:
+        return None
+    return RetryBackoff(
+        BackoffType(config.share_retry_backoff_type),
+        config.share_retry_backoff_ms,
+        config.share_retry_backoff_multiplier,
+        config.share_retry_backoff_max_ms,
+    )

@@ -31,7 +31,9 @@ TARGETS: Final = {
     AckType.RELEASE: AVAILABLE,
     AckType.REJECT: ARCHIVED,
 }
-"""The state that a type of acknowledgement leads to; to be released too often leads to ARCHIVED."""
+"""The state that a type of acknowledgement leads to. To be released too often leads to ARCHIVED,
+and with dead letters that and REJECT lead to ARCHIVING.
+"""
 
 _TYPE_MAX: Final = max(AckType)
 
@@ -96,7 +98,7 @@ def _runs(window: Window, batch: AckBatch) -> list[Said]:
     begin, end = window.clip(batch.first_offset, batch.last_offset)
     if len(batch.types) == 1:
         return [Said(begin, end, batch.types[0])]
-    shift = batch.first_offset - window.start
+    shift = batch.first_offset + begin - window.offset(begin)
     types = bytes(batch.types)
     return [
         Said(first + shift, stop + shift, said)

@@ -24,7 +24,9 @@ from penstock.share.values import Acquired, AcquireMode
 from penstock.share.window import ACQUIRED, ARCHIVED, AVAILABLE, UNSEEN, Window
 
 WINDOW_SPAN_MAX: Final = 100_000
-"""Offsets of a window at which it grows no more; the last record batch may go beyond."""
+"""Records of a window at which it grows no more, but for those that are done and folded; the last
+record batch may go beyond.
+"""
 
 _LAST_OFFSET_MAX: Final = 2**63 - 1
 
@@ -128,12 +130,12 @@ class Acquiring:
         """Records between those that were loaded; returns where they end."""
         window = self._window
         end = next(window.state_runs(begin, self._end))[1]
-        first, last = window.start + begin, window.start + end - 1
+        first, last = window.offset(begin), window.offset(end) - 1
         if self._left <= end - begin:
             last = min(last, self._last_of_batch(first + self._left - 1))
-            self._end = last + 1 - window.start
+            self._end = window.position(last) + 1
         self._take_new(first, last, self._left)
-        window.begin_batch(last + 1 - window.start)
+        window.begin_batch(window.position(last) + 1)
         return end
 
     def _grow(self, stretches: list[OffsetRange], room: int) -> None:
@@ -160,7 +162,7 @@ class Acquiring:
         """Takes unseen records of the window, and leaves free what is beyond an exact quota."""
         window = self._window
         for part_first, part_last in self._divided(first, last):
-            begin, end = part_first - window.start, part_last + 1 - window.start
+            begin, end = window.position(part_first), window.position(part_last) + 1
             stop = end if self._whole_batches else min(end, begin + quota)
             window.begin_batch(begin)
             self._take(begin, stop, UNSEEN, 0)
@@ -186,8 +188,8 @@ class Acquiring:
         window.move(begin, end, old, ACQUIRED)
         window.set_count(begin, end, count + 1)
         window.lock(begin, end, self._lock)
-        offsets = window.start + begin, window.start + end - 1
-        self.acquired.append(Acquired(*offsets, count + 1))
+        offset = window.offset(begin)
+        self.acquired.append(Acquired(offset, offset + end - begin - 1, count + 1))
         self._left -= end - begin
 
     def _within_quota(self, begin: int, end: int) -> int:
@@ -201,7 +203,8 @@ class Acquiring:
 
     def _batch_end(self, position: int) -> int:
         """Where the record batch of the log around a record ends; it has to be among those read."""
-        return self._last_of_batch(self._window.start + position) + 1 - self._window.start
+        window = self._window
+        return window.position(self._last_of_batch(window.offset(position))) + 1
 
     def _last_of_batch(self, offset: int) -> int:
         place = bisect_right(self._batches, (offset, _LAST_OFFSET_MAX)) - 1

@@ -16,7 +16,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
 from penstock.base.errors import invariant
-from penstock.share.window import NO_LOCK
+from penstock.share.window import MARK, NO_LOCK
 
 
 class Lock:
@@ -40,6 +40,10 @@ class Lock:
         """All its records lie in this range; not all of the range need be its own."""
         self.left = 0
         """On how many records it still is."""
+
+    @property
+    def since_ms(self) -> int:
+        return self.deadline_ms - self.duration_ms
 
 
 class Locks:
@@ -71,7 +75,9 @@ class Locks:
         self._lines.setdefault(duration_ms, OrderedDict())[lock.id] = lock
 
     def let_go(self, ids: array[int]) -> None:
-        """The locks that were on records which nobody holds any more, one for each record."""
+        """The locks that were on records which nobody holds any more, one for each record; what is
+        no lock does not count.
+        """
         if not ids:
             return
         first = ids[0]
@@ -82,7 +88,7 @@ class Locks:
                 self._let_go_of(number, records)
 
     def _let_go_of(self, number: int, records: int) -> None:
-        if number == NO_LOCK:
+        if number == NO_LOCK or number & MARK:
             return
         lock = self._by_id[number]
         lock.left -= records
@@ -99,16 +105,18 @@ class Locks:
         first = ids[0]
         if len(ids) == 1 or ids == array("Q", (first,)) * len(ids):
             return first != NO_LOCK and self._by_id[first].member == member
-        return all(
-            number != NO_LOCK and self._by_id[number].member == member for number in set(ids)
-        )
+        return all(self.owner(number) == member for number in set(ids))
 
     def of(self, member: str) -> list[Lock]:
         return [lock for lock in self._by_id.values() if lock.member == member]
 
     def owner(self, number: int) -> str:
         """The member whose lock it is; empty for none."""
-        return self._by_id[number].member if number != NO_LOCK else ""
+        lock = self.find(number)
+        return "" if lock is None else lock.member
+
+    def find(self, number: int) -> Lock | None:
+        return self._by_id.get(number)
 
     @property
     def next_deadline_ms(self) -> int | None:

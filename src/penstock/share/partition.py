@@ -1,32 +1,42 @@
 """One share-partition: a partition as one share group consumes it, at the partition's leader.
 
 A member acquires records, which locks them for a time, and acknowledges them. Each record is
-available, acquired, acknowledged or archived. The window (`window.py`) knows it for those between
+available, acquired, acknowledged or archived; or it is archiving, until a dead letter is written of
+it, or parked, until it may be delivered again. The window (`window.py`) knows it for those between
 the start, below which all is done, and the last one that a member was given.
 
 The driver reads the log and hands in what it read, persists changes one after another, hands each
-back as `written` or `failed`, and calls `expire` when `next_deadline_ms` has come. What fails
+back as `written` or `failed`, and calls `expire` when `next_deadline_ms` has come. A write takes
+all changes that wait, in their order, with the start and the count as they are then. What fails
 because somebody else leads or the state was reset is not handed back: the driver throws the
 share-partition away and loads it anew.
 
 Invariants:
 * A record is held by one member at a time, and delivered at most `delivery_count_limit` times.
-* A record that is acknowledged or archived is never delivered again.
+* A record that is acknowledged or archived is never delivered again, unless it is revived.
+* A record is offered as a dead letter when that is persisted, to one writer at a time, and archived
+  when the dead letter is written, not before. Nobody acquires it any more.
+* A parked record is available when its time has come, or when another leader loads what is
+  persisted: early perhaps, lost never. Records beyond PARKED_RECORDS_MAX are not parked.
+* A revived record has never been delivered. To revive records below the start moves it back, and
+  what is between is done, in memory and as it is persisted.
 * A record whose change is not written yet is changing: nobody gets it, nobody can acknowledge it.
   If it is not written, the record is held as before, or free if its lock ran out meanwhile.
 * A lock that runs out frees its records at once, whether that can be persisted or not.
 * The start moves only over records that are done, and over what is gone from the log.
-* The window grows while fewer than `record_locks_max` of its records are unfinished and it spans
-  less than WINDOW_SPAN_MAX offsets. What is free inside may be acquired in any case. Kafka counts
-  the finished ones, too.
+* The window grows while fewer than `record_locks_max` of its records are unfinished. Those that are
+  parked or archiving do not count, until they are too many (DEAD_LETTERS_WAITING_MAX, and
+  WINDOW_SPAN_MAX for what memory holds). What is free inside may be acquired in any case. Kafka
+  counts the finished ones, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.base.errors import invariant
-from penstock.share import acknowledging
+from penstock.share import acknowledging, dead_letters, describing, reviving
 from penstock.share.acquiring import (
     WINDOW_SPAN_MAX,
     Acquiring,
@@ -34,23 +44,32 @@ from penstock.share.acquiring import (
     without,
 )
 from penstock.share.changes import Change, OffsetRange
+from penstock.share.dead_letters import DEAD_LETTERS_WAITING_MAX
 from penstock.share.loading import loaded
 from penstock.share.locks import Locks
-from penstock.share.types import RecordState, ShareState, StateBatch
+from penstock.share.parking import PARKED_RECORDS_MAX, Parking
+from penstock.share.reviving import OFFSETS_SPAN_MAX, REVIVED_RECORDS_MAX
+from penstock.share.types import Cause, ShareState, StateBatch
 from penstock.share.values import (
     AckBatch,
     AckType,
     Acquired,
     AcquireMode,
+    DeadLetter,
     RecordRun,
     ShareLimits,
 )
 from penstock.share.window import (
     ACQUIRED,
     ARCHIVED,
+    ARCHIVING,
     AVAILABLE,
     CHANGING,
+    CONDEMNED,
+    MARK,
+    PARKED,
     UNSEEN,
+    Window,
 )
 
 __all__ = [
@@ -59,11 +78,15 @@ __all__ = [
     "AcquireMode",
     "Acquired",
     "Change",
+    "DeadLetter",
     "RecordRun",
     "ShareLimits",
     "SharePartition",
     "without",
 ]
+
+_FOLD_AGAIN_RECORDS: Final = 10_000
+"""Records that have to be done since the window was folded before that is tried again."""
 
 
 class SharePartition:
@@ -75,8 +98,12 @@ class SharePartition:
         """Records whose lock ran out, ever."""
         self._window = loaded(state, start_offset)
         self._locks = Locks()
+        self._parking = Parking()
         self._unsaved: list[OffsetRange] = []
         """Facts that the next change has to persist."""
+        self._revived = _revived_in(state)
+        """Offsets of what was revived; some of it may be done."""
+        self._done_when_folded = 0
 
     # -- what it looks like --------------------------------------------------------------------
 
@@ -118,7 +145,7 @@ class SharePartition:
     @property
     def in_flight(self) -> int:
         """Kafka's number of records in flight: the span of the window."""
-        return len(self._window)
+        return self._window.span
 
     @property
     def in_flight_batches(self) -> int:
@@ -126,24 +153,31 @@ class SharePartition:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next lock runs out."""
-        return self._locks.next_deadline_ms
+        """When the next lock runs out, or the next record has rested long enough."""
+        lock, parked = self._locks.next_deadline_ms, self._parking.next_deadline_ms
+        return lock if parked is None else parked if lock is None else min(lock, parked)
+
+    @property
+    def parked(self) -> int:
+        """Records that rest before another delivery."""
+        return self._window.numbers[PARKED]
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether `dead_letters` has any to give."""
+        return self._window.numbers[ARCHIVING] > 0
+
+    @property
+    def waiting_dead_letters(self) -> int:
+        """Records that a dead letter has to be written of."""
+        return self._window.dead
 
     def held_by_member(self) -> dict[str, int]:
         return self._locks.records_by_member()
 
     def describe(self) -> list[RecordRun]:
         """The window for people: runs of records that are alike."""
-        window, rows = self._window, []
-        for begin, end, state in window.state_runs(0, len(window)):
-            name = "UNSEEN" if state == UNSEEN else RecordState(state & ~CHANGING).name
-            if state & CHANGING:
-                name = f"TO_{name}"
-            for first, stop, count in window.count_runs(begin, end):
-                for run, run_end, lock in window.lock_runs(first, stop):
-                    offsets = window.start + run, window.start + run_end - 1
-                    rows.append(RecordRun(*offsets, name, count, self._locks.owner(lock)))
-        return rows
+        return list(describing.rows(self._window, self._locks, self._revived))
 
     # -- acquiring -----------------------------------------------------------------------------
 
@@ -155,8 +189,20 @@ class SharePartition:
         """How many records the window may grow by."""
         window = self._window
         if len(window.states) >= WINDOW_SPAN_MAX:
+            window = self._fold()
+            if len(window.states) >= WINDOW_SPAN_MAX:
+                return 0
+        if window.dead >= DEAD_LETTERS_WAITING_MAX or window.span >= OFFSETS_SPAN_MAX:
             return 0
         return self.limits.record_locks_max - window.unfinished
+
+    def _fold(self) -> Window:
+        """The window is full: fold what is done, if there is much more of that than last time."""
+        window = self._window
+        if abs(window.done - self._done_when_folded) >= _FOLD_AGAIN_RECORDS:
+            window = self._window = reviving.folded(window)
+            self._done_when_folded = window.done
+        return window
 
     def _quota(self, max_records: int, mode: AcquireMode, members: int) -> int:
         """How many records a member gets: with whole batches at most its part of what is free."""
@@ -220,7 +266,7 @@ class SharePartition:
                 if state == ACQUIRED:
                     window.move(begin, end, ACQUIRED, ARCHIVED)
                     self._locks.let_go(window.unlock(begin, end))
-                    self._unsaved.append((window.start + begin, window.start + end - 1))
+                    self._unsaved.append((window.offset(begin), window.offset(end) - 1))
         if window.done == before:
             return None
         self._advance()
@@ -229,9 +275,10 @@ class SharePartition:
     def _archive_free(self, first_offset: int, last_offset: int) -> None:
         window = self._window
         for begin, end, state in window.state_runs(*window.clip(first_offset, last_offset)):
-            if state in (AVAILABLE, UNSEEN):
+            if state in (AVAILABLE, UNSEEN, PARKED):
                 window.move(begin, end, state, ARCHIVED)
-                self._unsaved.append((window.start + begin, window.start + end - 1))
+                window.unlock(begin, end)
+                self._unsaved.append((window.offset(begin), window.offset(end) - 1))
 
     # -- acknowledging, releasing --------------------------------------------------------------
 
@@ -246,11 +293,11 @@ class SharePartition:
             window, locks, self.limits, member_id, batches
         ):
             if said == AckType.RENEW:
-                renewed.append((window.start + begin, window.start + end - 1))
+                renewed.append((window.offset(begin), window.offset(end) - 1))
                 locks.let_go(window.unlock(begin, end))
                 window.lock(begin, end, locks.next_id)
             else:
-                self._begin(begun, begin, end, acknowledging.TARGETS[AckType(said)])
+                self._begin(begun, begin, end, AckType(said))
         if renewed:
             locks.add(member_id, now_ms, self.limits.lock_duration_ms, renewed)
         return self._change(begun) if begun else None
@@ -263,37 +310,47 @@ class SharePartition:
             for first, stop in window.locked_by(lock.id, lock.first_offset, lock.last_offset):
                 for begin, end, state in window.state_runs(first, stop):
                     if state == ACQUIRED:
-                        self._begin(begun, begin, end, AVAILABLE)
+                        self._begin(begun, begin, end, AckType.RELEASE)
                 self._locks.let_go(window.unlock(first, stop))
         return self._change(begun) if begun else None
 
     def expire(self, now_ms: int) -> Change | None:
-        """Frees what is under locks that have run out."""
+        """Frees what is under locks that have run out, and what has rested long enough."""
         window = self._window
+        for begin, end in self._parking.due(window, now_ms):
+            window.move(begin, end, PARKED, AVAILABLE)
+            window.unlock(begin, end)
         freed = False
         for lock in self._locks.run_out(now_ms):
             self.timed_out += lock.left
             for first, stop in window.locked_by(lock.id, lock.first_offset, lock.last_offset):
                 self._locks.let_go(window.unlock(first, stop))
-                freed |= self._free(first, stop)
+                freed |= self._free(first, stop, now_ms)
         if not freed:
             return None
         self._advance()
         return self._change([])
 
-    def _begin(self, begun: list[StateBatch], begin: int, end: int, target: int) -> None:
+    def _begin(self, begun: list[StateBatch], begin: int, end: int, said: AckType) -> None:
         """Records that a member holds are changing from now on."""
         window = self._window
         for first, stop, count in window.count_runs(begin, end):
-            state = self._after(count) if target == AVAILABLE else target
+            state, cause = self._after(said, count)
+            offsets = window.offset(first), window.offset(stop) - 1
             window.move(first, stop, ACQUIRED, CHANGING | state)
-            begun.append(StateBatch(window.start + first, window.start + stop - 1, state, count))
+            begun.append(StateBatch(*offsets, state, count, cause))
 
-    def _after(self, count: int) -> int:
-        """The state of a record that was delivered so often and not processed."""
-        return ARCHIVED if count >= self.limits.delivery_count_limit else AVAILABLE
+    def _after(self, said: AckType, count: int) -> tuple[int, Cause]:
+        """The state of a record of which that is said, after so many deliveries."""
+        if said == AckType.REJECT:
+            cause = Cause.REJECTED
+        elif said == AckType.RELEASE and count >= self.limits.delivery_count_limit:
+            cause = Cause.LIMIT
+        else:
+            return acknowledging.TARGETS[said], Cause.NONE
+        return (ARCHIVING, cause) if self.limits.dead_letters else (ARCHIVED, Cause.NONE)
 
-    def _free(self, begin: int, end: int) -> bool:
+    def _free(self, begin: int, end: int, now_ms: int) -> bool:
         """Frees at once those of these records that are acquired; whether there were any."""
         window = self._window
         found = False
@@ -301,9 +358,72 @@ class SharePartition:
             if state != ACQUIRED:
                 continue
             found = True
-            self._unsaved.append((window.start + first, window.start + stop - 1))
-            for run_begin, run_end, count in window.count_runs(first, stop):
-                window.move(run_begin, run_end, ACQUIRED, self._after(count))
+            self._unsaved.append((window.offset(first), window.offset(stop) - 1))
+            for run, run_end, count in window.count_runs(first, stop):
+                after, cause = self._after(AckType.RELEASE, count)
+                if after == AVAILABLE:
+                    self._rest(run, run_end, ACQUIRED, count, now_ms)
+                elif after == ARCHIVING:
+                    window.move(run, run_end, ACQUIRED, CONDEMNED)
+                    window.mark(run, run_end, cause)
+                else:
+                    window.move(run, run_end, ACQUIRED, after)
+        return found
+
+    def _rest(self, begin: int, end: int, old: int, count: int, now_ms: int) -> None:
+        """Released records are parked, or available at once."""
+        retry, window = self.limits.retry, self._window
+        if retry is not None and count > 0:
+            free_at_ms = now_ms + retry.pause_ms(count)
+            if self._parking.park(window, begin, end, old, free_at_ms):
+                return
+        window.move(begin, end, old, AVAILABLE)
+
+    # -- dead letters --------------------------------------------------------------------------
+
+    def dead_letters(self, records_max: int) -> list[DeadLetter]:
+        """The oldest records that wait to be written as dead letters. They are the caller's, until
+        it says what became of them.
+        """
+        return dead_letters.take(self._window, records_max)
+
+    def dead_letters_written(self, ranges: Sequence[OffsetRange], now_ms: int) -> Change | None:
+        """Dead letters have been written of these records, which were taken."""
+        archived = dead_letters.archive(self._window, ranges)
+        if not archived:
+            return None
+        self._unsaved += archived
+        self._advance()
+        return self._change([])
+
+    def dead_letters_failed(self, ranges: Sequence[OffsetRange]) -> None:
+        """They could not be written, and are offered again."""
+        dead_letters.give_back(self._window, ranges)
+
+    # -- reviving ------------------------------------------------------------------------------
+
+    def revivable(self, ranges: Sequence[OffsetRange]) -> int:
+        """How many records `revive` would revive; ApiError if that is more than can be."""
+        return sum(last - first + 1 for first, last in self._revivable(ranges))
+
+    def revive(self, ranges: Sequence[OffsetRange]) -> Change | None:
+        """What is done of these records is to be delivered anew, to this group alone, as if it had
+        never been. It is available when that is written; the rest stays as it is.
+        """
+        found = self._revivable(ranges)
+        if not found:
+            return None
+        self._window, begun, undo, around = reviving.begin(self._window, found)
+        self._revived.update(o for first, last in found for o in range(first, last + 1))
+        change = self._change(begun, around)
+        change.undo = undo
+        return change
+
+    def _revivable(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        window = self._window
+        found = reviving.ascending(reviving.done_in(window, reviving.ascending(ranges)))
+        self._revived = {o for o in self._revived if window.is_unfinished(o)}
+        reviving.check(window, found, len(self._revived))
         return found
 
     # -- the log and the persister -------------------------------------------------------------
@@ -313,22 +433,29 @@ class SharePartition:
         window = self._window
         if log_start_offset <= window.start:
             return None
-        records = min(log_start_offset - window.start, len(window))
-        self._locks.let_go(window.unlock(0, records))
-        window.cut(records)
-        if len(window) == 0:
-            window.restart(log_start_offset)
+        _, end = window.clip(window.start, log_start_offset - 1)
+        self._locks.let_go(window.unlock(0, end))
+        window.cut_to(log_start_offset)
         self._advance()
         return self._change([])
 
     def written(self, change: Change, now_ms: int) -> None:
         """The change is persisted: what was begun is done."""
         window = self._window
-        for first, last, state, _ in change.begun:
+        for first, last, state, count, cause, _ in change.begun:
             begin, end = window.clip(first, last)
             if begin < end:
-                window.move(begin, end, CHANGING | state, state)
                 self._locks.let_go(window.unlock(begin, end))
+                if state == AVAILABLE:
+                    self._rest(begin, end, CHANGING | state, count, now_ms)
+                    continue
+                window.move(begin, end, CHANGING | state, state)
+                if state == ARCHIVING:
+                    window.mark(begin, end, cause)
+        for first, last in change.condemned:
+            for begin, end, state in window.state_runs(*window.clip(first, last)):
+                if state == CONDEMNED:
+                    window.move(begin, end, CONDEMNED, ARCHIVING)
         self._advance()
 
     def failed(self, change: Change, now_ms: int) -> Change | None:
@@ -338,22 +465,26 @@ class SharePartition:
         """
         window = self._window
         self._unsaved += change.facts
+        if change.undo:
+            self._unsaved += reviving.undo(window, change.undo)
+            self._advance()
+            return None
         freed = False
-        for first, last, state, _ in change.begun:
+        for first, last, state, *_ in change.begun:
             begin, end = window.clip(first, last)
             if begin == end:
                 continue
             window.move(begin, end, CHANGING | state, ACQUIRED)
             for run_begin, run_end in window.locked_by(0, first, last):
-                freed |= self._free(run_begin, run_end)
+                freed |= self._free(run_begin, run_end, now_ms)
         if not freed:
             return None
         self._advance()
         return self._change([])
 
-    def _change(self, begun: list[StateBatch]) -> Change:
+    def _change(self, begun: list[StateBatch], around: list[StateBatch] | None = None) -> Change:
         facts, self._unsaved = self._unsaved, []
-        return Change(begun, facts, self._window)
+        return Change(begun, facts, self._window, around)
 
     def _advance(self) -> None:
         """The start moves over what is done."""
@@ -366,9 +497,26 @@ class SharePartition:
         invariant(window.finished() == 0, "the start has not moved over what is done")
         counted: dict[int, int] = {}
         for number in window.locks:
-            if number:
+            if number and not number & MARK:
                 counted[number] = counted.get(number, 0) + 1
         invariant(
             counted == {lock.id: lock.left for lock in self._locks},
             "a lock is on more or fewer records than it says",
         )
+        parked = [at for at, state in enumerate(window.states) if state == PARKED]
+        invariant(len(parked) <= PARKED_RECORDS_MAX, "too many records rest")
+        invariant(
+            all(self._parking.knows(window.offset(at), window.mark_at(at)) for at in parked),
+            "a record rests and would not be woken",
+        )
+        alive = [o for o in self._revived if window.is_unfinished(o)]
+        invariant(len(alive) <= REVIVED_RECORDS_MAX, "too many records were revived")
+
+
+def _revived_in(state: ShareState) -> set[int]:
+    """What is persisted as available and was never delivered: only what was revived is."""
+    found: set[int] = set()
+    for first, last, number, count, *_ in state.batches:
+        if number == AVAILABLE and count == 0 and last - first < REVIVED_RECORDS_MAX - len(found):
+            found.update(range(first, last + 1))
+    return found

@@ -23,7 +23,19 @@ class RecordState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """To become a dead letter: it is archived when that is written (Kafka 4.4)."""
     ARCHIVED = 4
+
+
+class Cause(IntEnum):
+    """Why a record becomes a dead letter."""
+
+    NONE = 0
+    """Not known: Kafka persists no cause."""
+    REJECTED = 1
+    LIMIT = 2
+    """It was delivered as often as the group allows."""
 
 
 class ShareKey(NamedTuple):
@@ -40,12 +52,17 @@ class ShareKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """Neighbouring records of the same state and count."""
+    """Neighbouring records of the same state, count and cause."""
 
     first_offset: int
     last_offset: int
     state: int
     delivery_count: int
+    cause: int = Cause.NONE
+    replaces: bool = False
+    """Whether it stands over what was persisted of these records, whatever that is. Else a record
+    only moves on. It says how to persist, and is not itself persisted.
+    """
 
 
 class ShareState(NamedTuple):

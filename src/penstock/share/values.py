@@ -3,8 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
+
+from penstock.share.types import Cause
+
+
+class BackoffType(Enum):
+    """How the pause before another delivery grows."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    EXPONENTIAL = "exponential"
+
+
+class RetryBackoff(NamedTuple):
+    """How long a record rests after a delivery that came to nothing."""
+
+    type: BackoffType
+    first_ms: int
+    """After the first delivery."""
+    multiplier: float
+    """Of each exponential pause to the one before, from 1 to 10."""
+    max_ms: int
+
+    def pause_ms(self, delivery_count: int) -> int:
+        before = max(delivery_count - 1, 0)
+        pause: float = self.first_ms
+        if self.type is BackoffType.LINEAR:
+            pause *= before + 1
+        elif self.type is BackoffType.EXPONENTIAL:
+            pause *= self.multiplier**before
+        return int(min(pause, self.max_ms))
 
 
 class ShareLimits(NamedTuple):
@@ -14,6 +44,10 @@ class ShareLimits(NamedTuple):
     delivery_count_limit: int
     lock_duration_ms: int
     renew_allowed: bool
+    dead_letters: bool = False
+    """Whether records that are rejected, or delivered too often, become dead letters."""
+    retry: RetryBackoff | None = None
+    """How long a record rests that comes back; None: it is available at once."""
 
 
 class AcquireMode(IntEnum):
@@ -51,6 +85,15 @@ class AckBatch(NamedTuple):
     types: Sequence[int]
 
 
+class DeadLetter(NamedTuple):
+    """Neighbouring records to be written as dead letters."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    cause: Cause
+
+
 class RecordRun(NamedTuple):
     """Neighbouring records that are alike, for tools."""
 
@@ -60,3 +103,11 @@ class RecordRun(NamedTuple):
     delivery_count: int
     member_id: str
     """Who holds them; empty if nobody does."""
+    since_ms: int = 0
+    """Since when, on the clock of `now_ms`; 0 if nobody does."""
+    free_at_ms: int = 0
+    """Until when they rest, on the same clock; 0 if they do not."""
+    cause: Cause = Cause.NONE
+    """Why they become dead letters."""
+    revived: bool = False
+    """Whether they were done and are to be delivered anew."""

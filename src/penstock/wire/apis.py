@@ -113,6 +113,10 @@ class ApiKey(IntEnum):
 
 OUR_KEYS_FROM: Final = 20_000
 """APIs from here on are not Kafka's (docs/adr/0023)."""
+OUR_TAGS_FROM: Final = 20_000
+"""Tagged fields from here on are not Kafka's, which numbers its own from 0 on and passes over those
+that it does not know (docs/adr/0030).
+"""
 
 
 class Api(NamedTuple):

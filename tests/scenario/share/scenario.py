@@ -224,7 +224,7 @@ class Scenario:
         partition = self.partition
         if self.waiting or partition._unsaved:
             return
-        for first, last, state, count, _ in partition.describe():
+        for first, last, state, count, *_ in partition.describe():
             if state in UNPERSISTED or count == 0:
                 continue
             for offset in range(first, last + 1):

@@ -52,7 +52,7 @@ class Store:
     def write(self, start: int, batches: Iterable[StateBatch]) -> None:
         assert start >= self.start, "the persisted start goes back"
         self.start = start
-        for first, last, state, count in batches:
+        for first, last, state, count, *_ in batches:
             for offset in range(first, last + 1):
                 self.records[offset] = state, count
         self.records = {o: r for o, r in sorted(self.records.items()) if o >= start}
@@ -298,7 +298,7 @@ class Model:
     def compare(self, partition: SharePartition) -> None:
         partition.invariants()
         shown = {}
-        for first, last, state, count, owner in partition.describe():
+        for first, last, state, count, owner, *_ in partition.describe():
             for offset in range(first, last + 1):
                 shown[offset] = state, count, owner
         assert shown == {o: r.shown() for o, r in self.records.items()}

@@ -3,6 +3,8 @@
 A list of batches is sorted, without overlaps, and neighbours that say the same are one. Where a new
 batch and an older one speak of the same record, the higher delivery count decides, then the higher
 state (Kafka's rule): a record only moves on, so a write that arrives twice or late changes nothing.
+A new batch that `replaces` stands over all that is older: its records were revived. In a list no
+batch says so any more.
 A list of thousands is common where records are acknowledged out of order: only what a new batch
 touches is looked at.
 """
@@ -43,6 +45,7 @@ def _from(batches: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
 
 def _put(batches: list[StateBatch], new: StateBatch) -> None:
     # From the neighbour to the left, which may say the same, to the one to the right.
+    replaces, new = new.replaces, new._replace(replaces=False)
     low = bisect_left(batches, new.first_offset - 1, key=_LAST_OFFSET)
     high, offset = low, new.first_offset
     pieces: list[StateBatch] = []
@@ -55,7 +58,8 @@ def _put(batches: list[StateBatch], new: StateBatch) -> None:
             _join(pieces, _part(new, offset, old.first_offset - 1))
         first, last = max(offset, old.first_offset), min(old.last_offset, new.last_offset)
         if first <= last:
-            _join(pieces, _part(new if _rank(new) > _rank(old) else old, first, last))
+            wins = replaces or _rank(new) > _rank(old)
+            _join(pieces, _part(new if wins else old, first, last))
             offset = last + 1
         if old.last_offset > new.last_offset:
             offset = new.last_offset + 1
@@ -65,8 +69,8 @@ def _put(batches: list[StateBatch], new: StateBatch) -> None:
     batches[low:high] = pieces
 
 
-def _rank(batch: StateBatch) -> tuple[int, int]:
-    return batch.delivery_count, batch.state
+def _rank(batch: StateBatch) -> tuple[int, int, int]:
+    return batch.delivery_count, batch.state, batch.cause
 
 
 def _part(batch: StateBatch, first: int, last: int) -> StateBatch:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from penstock.base.errors import CorruptRecord
 from penstock.base.ids import Uuid
 from penstock.share.types import UNKNOWN_COUNT, ShareKey, StateBatch
+from penstock.wire.apis import OUR_TAGS_FROM
 from penstock.wire.errors import WireError
 from penstock.wire.schema import Message, Struct, array, int8, int16, int32, int64, string, uuid
 
@@ -35,6 +36,10 @@ class RecordedBatch(Struct):
     last_offset: int = int64("0+")
     delivery_state: int = int8("0+")
     delivery_count: int = int16("0+")
+    cause: int = int8("0+", tag=OUR_TAGS_FROM)
+    """Why a record becomes a dead letter: not Kafka's, which does not persist it. Absent for most
+    records; Kafka's tools pass over it.
+    """
 
 
 class ShareSnapshotValue(Message, versions="0", flexible="0+"):
@@ -109,14 +114,18 @@ def is_snapshot(key: bytes) -> bool:
 def recorded(batches: Iterable[StateBatch]) -> list[RecordedBatch]:
     return [
         RecordedBatch(
-            first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
+            first_offset=first,
+            last_offset=last,
+            delivery_state=state,
+            delivery_count=count,
+            cause=cause,
         )
-        for first, last, state, count in batches
+        for first, last, state, count, cause, _ in batches
     ]
 
 
 def batches_of(value: Value) -> list[StateBatch]:
     return [
-        StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count)
+        StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count, b.cause)
         for b in value.state_batches
     ]

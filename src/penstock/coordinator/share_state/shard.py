@@ -208,15 +208,26 @@ class ShareStateShard:
             start_offset=state.start_offset,
             state_batches=[
                 ReadBatch(
-                    first_offset=first, last_offset=last, delivery_state=of, delivery_count=count
+                    first_offset=first,
+                    last_offset=last,
+                    delivery_state=of,
+                    delivery_count=count,
+                    cause=cause,
                 )
-                for first, last, of, count in state.batches
+                for first, last, of, count, cause, _ in state.batches
             ],
         )
 
     def _write_state(self, key: ShareKey, named: Any, effects: Effects, now_ms: int) -> Any:
         batches = [
-            StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count)
+            StateBatch(
+                b.first_offset,
+                b.last_offset,
+                b.delivery_state,
+                b.delivery_count,
+                b.cause,
+                b.replaces,
+            )
             for b in named.state_batches
         ]
         if any(batch.first_offset > batch.last_offset for batch in batches):
@@ -267,10 +278,13 @@ class ShareStateShard:
     def _write_change(
         self, effects: Effects, key: ShareKey, change: Change, leader_epoch: int, now_ms: int
     ) -> None:
-        """An update, or a snapshot where it is time for one."""
+        """An update; or a snapshot, where it is time for one, or a record is revived: who reads an
+        update takes it that records only move on.
+        """
         state = self.states[key]
         self.environment.counts.writes += 1
-        if state.updates < self.environment.config.updates_per_snapshot:
+        is_update = state.updates < self.environment.config.updates_per_snapshot
+        if is_update and not any(batch.replaces for batch in change.batches):
             self._write(effects, key, update_value(state, change, leader_epoch))
             return
         snapshot = changed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.base.ids import Uuid
-from penstock.wire.apis import ApiKey
+from penstock.wire.apis import OUR_TAGS_FROM, ApiKey
 from penstock.wire.schema import Message, Struct, array, int8, int16, int32, int64, string, uuid
 
 
@@ -29,6 +29,8 @@ class StateBatch(Struct):
     last_offset: int = int64("0+")
     delivery_state: int = int8("0+")
     delivery_count: int = int16("0+")
+    cause: int = int8("0+", tag=OUR_TAGS_FROM)
+    """Why a record becomes a dead letter: not Kafka's, whose brokers do not persist it."""
 
 
 class PartitionResult(Struct):

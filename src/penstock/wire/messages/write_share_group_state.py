@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from penstock.base.ids import Uuid
-from penstock.wire.apis import ApiKey
-from penstock.wire.schema import Message, Struct, array, int8, int16, int32, int64, string, uuid
+from penstock.wire.apis import OUR_TAGS_FROM, ApiKey
+from penstock.wire.schema import (
+    Message,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    uuid,
+)
 
 
 class StateBatch(Struct):
@@ -12,6 +23,12 @@ class StateBatch(Struct):
     last_offset: int = int64("0+")
     delivery_state: int = int8("0+")
     delivery_count: int = int16("0+")
+    cause: int = int8("0+", tag=OUR_TAGS_FROM)
+    """Why a record becomes a dead letter: not Kafka's, whose brokers do not persist it."""
+    replaces: bool = boolean("0+", tag=OUR_TAGS_FROM + 1)
+    """Whether it stands over what is persisted of these records: not Kafka's, where a record only
+    moves on.
+    """
 
 
 class PartitionData(Struct):
