@@ -18,6 +18,9 @@ Members do not know lives; the run looks them up, and 0 says that nobody knows.
 * Nothing lost: in the end each committed record was accepted or rejected by somebody, or has been
   given as often as the limit allows. Deliveries that were never answered count as well: each fetch
   without an answer may have been one.
+* Dead letters: in a group that has them each record that nobody accepted has one, and none has two.
+* Rest: in a group that lets records rest, one that came back is not given again before its rest is
+  over, within a life of the share-partition. Over a fail-over it may be early.
 * The persisted state says the same: nothing is acknowledged that nobody accepted, nothing archived
   that nobody rejected and that had attempts left, and what was done is not free again.
 """
@@ -33,7 +36,7 @@ from .checks import holds
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 DONE = frozenset({GAP, ACCEPT, REJECT})
-AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
+AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED = 0, 2, 3, 4
 NAMES = {GAP: "gap", ACCEPT: "accept", RELEASE: "release", REJECT: "reject", RENEW: "renew"}
 MARGIN_S = 0.001001
 """Leaders count milliseconds, and virtual times are sums of floats."""
@@ -55,6 +58,17 @@ class Terms(NamedTuple):
 
     lock_s: float
     count_limit: int
+    dead_letters: bool = False
+    rest_s: Callable[[int], float] = lambda count: 0.0
+    """How long a record rests after so many deliveries."""
+
+
+class DeadLetter(NamedTuple):
+    """As its headers tell of it."""
+
+    offset: int
+    count: int
+    reason: str
 
 
 class Receipt(NamedTuple):
@@ -103,6 +117,8 @@ class ShareRecord:
     """By whom it was finished, and when that was answered."""
     said: set[int] = field(default_factory=set)
     """What anybody has ever said of it."""
+    back: tuple[int, int, float] = (0, 0, 0.0)
+    """The life in which it came back, after how many deliveries, and the earliest time of that."""
     persisted: set[tuple[int, int]] = field(default_factory=set)
     """States and counts that were ever persisted of it."""
 
@@ -138,6 +154,7 @@ class ShareHistory:
             f"release at {record.released[1]:.4f}",
         )
         self._check_held(place, record, receipt, told)
+        self._check_rest(place, record, receipt, count, told)
         self._check_counts(record, count, receipt, told)
         record.count = max(record.count, count)
         record.held = Held(receipt, count, receipt.sent + terms.lock_s)
@@ -155,6 +172,21 @@ class ShareHistory:
             f"{told} at {receipt.received:.4f} while {held.receipt.member} held it, at least "
             f"until {held.until:.4f}",
         )
+
+    def _check_rest(
+        self, place: SharePlace, record: ShareRecord, receipt: Receipt, count: int, told: str
+    ) -> None:
+        held, terms = record.held, self.terms[place.group]
+        life, before, since = record.back
+        if held is not None and not held.over and self._alive(place, held.receipt):
+            life, before, since = held.receipt.life, held.count, held.until
+        if life and life == receipt.life and count == before + 1:
+            rest_s = terms.rest_s(before)
+            holds(
+                receipt.received >= since + rest_s - MARGIN_S,
+                f"{told} at {receipt.received:.4f}; it came back at {since:.4f} at the earliest, "
+                f"to rest for {rest_s} s",
+            )
 
     def _check_counts(self, record: ShareRecord, count: int, receipt: Receipt, told: str) -> None:
         if receipt.life == 0:
@@ -204,12 +236,14 @@ class ShareHistory:
                 record.done = record.done or (f"{member}, {NAMES[kind]}", now)
             elif held is None or held.receipt.member != member:
                 continue
+            elif kind == RELEASE and held.receipt.session and held.count < terms.count_limit:
+                record.back = held.receipt.life, held.count, sent
+                if held.count > record.released[0]:
+                    record.released = held.count, now
             elif kind == RENEW:
                 held.until = max(held.until, sent + terms.lock_s)
             elif held.count >= terms.count_limit:
                 record.done = record.done or (f"{member}, last {NAMES[kind]}", now)
-            elif held.count > record.released[0]:
-                record.released = held.count, now
 
     def refused(
         self,
@@ -242,7 +276,8 @@ class ShareHistory:
         """A batch of the state topic, which was committed."""
         limit = self.terms[place.group].count_limit
         told = f"{place}@{first}-{last} was persisted in state {state} with count {count}"
-        holds(state in (AVAILABLE, ACKNOWLEDGED, ARCHIVED), told)
+        archiving = ARCHIVING if self.terms[place.group].dead_letters else ARCHIVED
+        holds(state in (AVAILABLE, ACKNOWLEDGED, archiving, ARCHIVED), told)
         holds(count <= limit, f"{told}, and the limit is {limit}")
         holds(state != AVAILABLE or count < limit, f"{told}, and may be given no more")
         for offset in range(first, last + 1):
@@ -268,7 +303,8 @@ class ShareHistory:
     def _check_finished(self, place: SharePlace, offset: int) -> None:
         """Whoever was given a record said that it is done, or it has had all its attempts."""
         record, limit = self.of(place, offset), self.terms[place.group].count_limit
-        tried_out = any(state == ARCHIVED and count >= limit for state, count in record.persisted)
+        given_up = ARCHIVING, ARCHIVED
+        tried_out = any(state in given_up and count >= limit for state, count in record.persisted)
         if record.said & DONE or tried_out:
             return
         unanswered = len(self.unanswered.get(place, ()))
@@ -289,10 +325,37 @@ class ShareHistory:
                 continue
             for state, count in record.persisted:
                 holds(
-                    state != ARCHIVED or count >= limit or record.said & {REJECT, GAP},
+                    state not in (ARCHIVING, ARCHIVED)
+                    or count >= limit
+                    or record.said & {REJECT, GAP},
                     f"{place}@{offset} was archived after {count} deliveries of {limit}, and "
                     "nobody has rejected it",
                 )
+
+    def check_dead_letters(
+        self, place: SharePlace, letters: Iterable[DeadLetter], visible: Iterable[int]
+    ) -> None:
+        """`letters` are those of the partition that readers of committed data are given."""
+        limit, found = self.terms[place.group].count_limit, set()
+        for letter in letters:
+            told = f"{place}@{letter.offset}: dead letter {letter}"
+            record = self.of(place, letter.offset)
+            holds(letter.offset not in found, f"{told} is there twice")
+            found.add(letter.offset)
+            holds(
+                letter.reason != "rejected" or REJECT in record.said,
+                f"{told}, and nobody has rejected it",
+            )
+            holds(
+                letter.reason != "limit" or letter.count == limit,
+                f"{told}, and the limit is {limit}",
+            )
+        for offset in visible:
+            record = self.of(place, offset)
+            holds(
+                offset in found or bool(record.said & {ACCEPT, GAP}),
+                f"{place}@{offset}: nobody has accepted it, and there is no dead letter",
+            )
 
     def check_states(self, place: SharePlace, states: Mapping[int, tuple[int, int]]) -> None:
         """`states` is what is persisted above the start: what was done is done there, too."""

@@ -90,16 +90,21 @@ def unseen_is_done() -> None:
     loading.UNSEEN = ARCHIVED  # type: ignore[misc, assignment]
 
 
-def failed_writes_count() -> None:
-    """What could not be persisted is finished all the same."""
+def some_writes_are_lost() -> None:
+    """One write of a state in eight is never sent, and counts as done."""
     from penstock.base.errors import ErrorCode
-    from penstock.serving.share_driver import ShareDriver
+    from penstock.coordinating.share_persister import SharePersister
 
-    def written(self: Any, begun: Any, code: Any, message: str) -> None:
-        original(self, begun, ErrorCode.NONE, message)
+    def write(self: Any, *args: Any) -> None:
+        numbers.append(len(numbers))
+        if len(numbers) % 8:
+            original(self, *args)
+        else:
+            self._loop.call_soon(args[-1], ErrorCode.NONE, "")
 
-    original = ShareDriver._written
-    ShareDriver._written = written  # type: ignore[method-assign]
+    numbers: list[int] = []
+    original = SharePersister.write
+    SharePersister.write = write  # type: ignore[method-assign]
 
 
 def old_leaders_write_on() -> None:
@@ -157,6 +162,39 @@ def states_of_topics_that_are_gone() -> None:
     ShareStateShard.forget_topics = lambda self, _: Effects()  # type: ignore[method-assign]
 
 
+def dead_letters_are_given_up() -> None:
+    """One dead letter in three is taken for written when it is not."""
+    from penstock.serving import dead_letters
+
+    def made(origin: Any, letters: Any, found: Any, **how: Any) -> Any:
+        done = original(origin, letters, found, **how)
+        return done._replace(ranges=[*done.ranges, _next(done.ranges)])
+
+    def _next(ranges: Any) -> Any:
+        return (ranges[-1][1] + 1, ranges[-1][1] + 1)
+
+    original = dead_letters.made
+    dead_letters.made = made  # type: ignore[assignment]
+
+
+def dead_letters_without_markers() -> None:
+    """After a fail-over nobody looks which dead letters are written."""
+    from penstock.serving import dead_letters
+
+    dead_letters.marked = lambda *_: []  # type: ignore[assignment]
+
+
+def no_rest() -> None:
+    """A record that comes back rests for half of its time."""
+    from penstock.share.values import RetryBackoff
+
+    def pause_ms(self: Any, delivery_count: int) -> int:
+        return original(self, delivery_count) // 2
+
+    original = RetryBackoff.pause_ms
+    RetryBackoff.pause_ms = pause_ms  # type: ignore[method-assign]
+
+
 SHARE_MUTANTS: dict[str, Callable[[], Any]] = {
     "two-may-hold": two_may_hold,
     "locks-run-out-early": locks_run_out_early,
@@ -165,11 +203,14 @@ SHARE_MUTANTS: dict[str, Callable[[], Any]] = {
     "counts-are-not-persisted": counts_are_not_persisted,
     "one-delivery-too-many": one_delivery_too_many,
     "unseen-is-done": unseen_is_done,
-    "failed-writes-count": failed_writes_count,
+    "some-writes-are-lost": some_writes_are_lost,
     "old-leaders-write-on": old_leaders_write_on,
     "states-are-answered-before-committed": states_are_answered_before_committed,
     "pruned-too-far": pruned_too_far,
     "sessions-outlive-connections": sessions_outlive_connections,
     "aborted-records-are-given": aborted_records_are_given,
     "states-of-topics-that-are-gone": states_of_topics_that_are_gone,
+    "dead-letters-are-given-up": dead_letters_are_given_up,
+    "dead-letters-without-markers": dead_letters_without_markers,
+    "no-rest": no_rest,
 }

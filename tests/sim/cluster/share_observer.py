@@ -16,12 +16,12 @@ from penstock.metadata.names import SHARE_STATE_TOPIC
 from penstock.partitions.leadership import Role
 from penstock.partitions.partition import Partition
 from penstock.share.types import ShareKey
-from penstock.wire.records import parse_header, read_records
+from penstock.wire.records import Record, parse_header, read_records
 
 from .checks import holds
 from .cluster import World
 from .observer import committed_batches, partitions_of
-from .share_history import ARCHIVED, Receipt, ShareHistory, SharePlace
+from .share_history import ARCHIVED, ARCHIVING, DeadLetter, Receipt, ShareHistory, SharePlace
 from .share_states import Known, add, check_equal, entries
 from .txn_logs import Data, Marker, parse
 from .txn_observer import TxnObserver
@@ -101,6 +101,8 @@ class ShareObserver(TxnObserver):
             add(self.states, key, value)
             place = SharePlace(*key)
             for b in [] if value is None else value.state_batches:
+                if b.delivery_state == ARCHIVING:
+                    self._world.paths.reach("share record to become a dead letter")
                 if b.delivery_state == ARCHIVED:
                     self._world.paths.reach("share record archived")
                 self.shares.persisted(
@@ -159,6 +161,28 @@ class ShareObserver(TxnObserver):
                     self.shares.check_archived(place, visible)
                     self.shares.check_states(place, known.records)
 
+    def check_dead_letters(
+        self, dead: str, group: str, topics: tuple[str, ...], *, committed: bool
+    ) -> None:
+        """`dead` is the topic that has them; of `topics` each has been the same all the time."""
+        letters: dict[tuple[str, int], list[DeadLetter]] = {}
+        for partition in self._leaders():
+            if partition.topic == dead:
+                for record in _records(partition, committed=True):
+                    said = {name: (value or b"").decode() for name, value in record.headers}
+                    of = {name: said[f"__dlq.errors.{name}"] for name in _HEADERS}
+                    holds(of["group"] == group, f"{dead} has a dead letter of {of['group']}")
+                    letters.setdefault((of["topic"], int(of["partition"])), []).append(
+                        DeadLetter(int(of["offset"]), int(of["delivery.count"]), of["reason"])
+                    )
+                    self._world.paths.reach("share dead letter")
+        for partition in self._leaders():
+            if partition.topic in topics:
+                place = SharePlace(group, partition.topic_id, partition.index)
+                of_place = letters.get((partition.topic, partition.index), [])
+                visible = _visible(partition, committed=committed)
+                self.shares.check_dead_letters(place, of_place, visible)
+
     def _check_state_topic(self) -> None:
         from_start: dict[ShareKey, Known] = {}
         for partition in self._leaders():
@@ -184,17 +208,24 @@ class ShareObserver(TxnObserver):
 
 def _known(state: Any) -> Known:
     known = Known(state.start_offset, state.leader_epoch, state.state_epoch)
-    for first, last, of, count in state.batches:
+    for first, last, of, count, *_ in state.batches:
         known.records.update(dict.fromkeys(range(first, last + 1), (of, count)))
     return known
 
 
+_HEADERS = ("topic", "partition", "offset", "group", "delivery.count", "reason")
+
+
 def _visible(partition: Partition, *, committed: bool) -> list[int]:
     """The offsets of the records that a group may get."""
+    return [record.offset for record in _records(partition, committed=committed)]
+
+
+def _records(partition: Partition, *, committed: bool) -> list[Record]:
     batches = list(committed_batches(partition))
     hidden = _aborted(batches) if committed else set()
     return [
-        record.offset
+        record
         for batch in batches
         if not parse_header(batch).is_control and parse_header(batch).base_offset not in hidden
         for record in read_records(batch)

@@ -9,8 +9,9 @@ have to finish whatever there is, without misbehaving any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from penstock.metadata.features import SHARE_VERSION
 from penstock.metadata.image import ResourceType
 from penstock.metadata.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from penstock.peers.errors import PeerError
@@ -19,6 +20,7 @@ from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from penstock.wire.records import Record, parse_header, read_records
 
 from .admin import SET, Admin
@@ -40,6 +42,16 @@ WRITTEN = "u"
 """The topic of transactions."""
 COMES_AND_GOES = "b"
 ALL, COMMITTED = "s", "c"
+DEAD = "dlq.s"
+RESTS: dict[str, Callable[[int], float]] = {
+    "constant": lambda count: 1.0,
+    "linear": float,
+    "exponential": lambda count: 2.0 ** (count - 1),
+}
+"""How many times the first rest a record rests after so many deliveries."""
+REST_MS_MAX = 5_000
+DEAD_LETTERS_LEVEL = 2
+"""Of the feature share.version."""
 TXN_TIMEOUT_S = 6.0
 SESSION_TIMEOUT_S = 10.0
 FINISHED_S_MAX = 60.0
@@ -80,7 +92,19 @@ class ShareRun(Run):
             "share.delivery.count.limit": str(limit),
             "share.partition.max.record.locks": rng.choice(("100", "2000")),
         }
-        self.observer.shares.terms[name] = Terms(lock_s, limit)
+        if dead := name == ALL and rng.random() < 0.6:
+            settings["errors.deadletterqueue.topic.name"] = DEAD
+            settings["errors.deadletterqueue.copy.record.enable"] = rng.choice(("true", "false"))
+        rest_s = rng.choice((0.0, 0.0, 0.5, 2.0))
+        settings["share.retry.backoff.ms"] = str(int(rest_s * 1000))
+        settings["share.retry.backoff.max.ms"] = str(REST_MS_MAX)
+        settings["share.retry.backoff.type"] = kind = rng.choice(list(RESTS))
+        self.observer.shares.terms[name] = Terms(
+            lock_s,
+            limit,
+            dead,
+            lambda count: min(rest_s * RESTS[kind](count), REST_MS_MAX / 1000),
+        )
         return ShareGroup(name, topics, committed, lock_s, settings)
 
     def _note(self) -> str:
@@ -123,10 +147,11 @@ class ShareRun(Run):
             self._retained(),
             Topic(WRITTEN, 1),
             Topic(COMES_AND_GOES, 1),
+            Topic(DEAD, 1, {"errors.deadletterqueue.group.enable": "true"}),
         ]
 
     def _administered(self) -> tuple[str, int]:
-        topics = {TOPIC: PARTITIONS, WRITTEN: 1, SHARE_STATE_TOPIC: 2, OFFSETS_TOPIC: 2}
+        topics = {TOPIC: PARTITIONS, WRITTEN: 1, DEAD: 1, SHARE_STATE_TOPIC: 2, OFFSETS_TOPIC: 2}
         return self.rng.choice(list(topics.items()))
 
     async def _prepare(self, setup: Wire) -> None:
@@ -276,6 +301,9 @@ class ShareRun(Run):
         )
         await self._until(lambda: not self.observer.unequal(), self.observer.unequal, HEAL_S_MAX)
         self.observer.look()
+        if self.observer.shares.terms[ALL].dead_letters:
+            kept = (TOPIC, COMPACTED, RETAINED)
+            self.observer.check_dead_letters(DEAD, ALL, kept, committed=False)
         self.observer.check_shares(
             {group.name: (group.topics, group.committed) for group in self.share_groups}
         )
@@ -306,7 +334,11 @@ async def _configured(wire: Wire, groups: Sequence[ShareGroup]) -> bool:
         )
         for group in groups
     ]
+    level = FeatureUpdateKey(feature=SHARE_VERSION, max_version_level=DEAD_LETTERS_LEVEL)
     try:
+        answer = await wire.call_any(UpdateFeaturesRequest(feature_updates=[level]))
+        if answer.error_code:
+            return False
         answer = await wire.call_any(IncrementalAlterConfigsRequest(resources=resources))
     except PeerError:
         return False
