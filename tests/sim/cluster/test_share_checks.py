@@ -14,11 +14,13 @@ from .share_history import (
     ACCEPT,
     ACKNOWLEDGED,
     ARCHIVED,
+    ARCHIVING,
     AVAILABLE,
     GAP,
     REJECT,
     RELEASE,
     RENEW,
+    DeadLetter,
     Receipt,
     ShareHistory,
     SharePlace,
@@ -33,7 +35,7 @@ LIFE, SESSION = 7, 8
 
 def history(alive: bool = True) -> ShareHistory:
     made = ShareHistory(lambda place, receipt: alive)
-    made.terms["s"] = Terms(LOCK_S, LIMIT)
+    made.terms["s"] = Terms(LOCK_S, LIMIT, dead_letters=True)
     return made
 
 
@@ -111,6 +113,38 @@ def test_who_does_not_hold_all_of_it_may_be_refused() -> None:
     had = {offset: made.of(P, offset).held for offset in (0, 1)}
     made.saying(P, {0: ACCEPT, 1: ACCEPT})
     made.refused(P, {0: ACCEPT, 1: ACCEPT}, had, "INVALID_RECORD_STATE", 3.0)  # type: ignore[arg-type]
+
+
+def resting(alive: bool = True) -> ShareHistory:
+    """Records rest for four seconds after each delivery."""
+    made = history(alive)
+    made.terms["s"] = made.terms["s"]._replace(rest_s=lambda count: 4.0 * count)
+    return made
+
+
+def test_a_record_rests_and_comes_back() -> None:
+    made = resting()
+    made.given(P, 0, 1, by("a"))
+    said(made, RELEASE)
+    made.given(P, 0, 2, by("b", at=6.5))
+    made.given(P, 0, 3, by("b", at=24.5))
+
+
+def test_over_a_fail_over_it_may_come_back_early() -> None:
+    made = resting()
+    made.given(P, 0, 1, by("a"))
+    said(made, RELEASE)
+    made.given(P, 0, 2, by("b", at=4.5, life=LIFE + 1))
+
+
+def test_each_record_is_accepted_or_has_a_dead_letter() -> None:
+    made = history()
+    made.given(P, 0, 1, by("a"))
+    said(made, REJECT)
+    made.persisted(P, 0, 0, ARCHIVING, 1)
+    made.of(P, 1).said.add(ACCEPT)
+    letters = [DeadLetter(0, 1, "rejected"), DeadLetter(2, LIMIT, "limit")]
+    made.check_dead_letters(P, letters, [0, 1, 2])
 
 
 # -- bad ones --------------------------------------------------------------------------------------
@@ -223,6 +257,41 @@ def done_and_free(made: ShareHistory) -> None:
     made.given(P, 0, 1, by("a"))
     said(made, ACCEPT)
     made.check_states(P, {0: (AVAILABLE, 1)})
+
+
+def back_before_its_rest(made: ShareHistory) -> None:
+    made.given(P, 0, 1, by("a"))
+    said(made, RELEASE)
+    made.given(P, 0, 2, by("b", at=4.5))
+
+
+def back_before_its_rest_when_its_lock_ran_out(made: ShareHistory) -> None:
+    made.given(P, 0, 1, by("a"))
+    made.given(P, 0, 2, by("b", at=12.0))
+
+
+@pytest.mark.parametrize("bad", [back_before_its_rest, back_before_its_rest_when_its_lock_ran_out])
+def test_a_rest_that_is_cut_short_is_refused(bad: Callable[[ShareHistory], None]) -> None:
+    with pytest.raises(Violation, match="to rest for 4"):
+        bad(resting())
+
+
+@pytest.mark.parametrize(
+    ("letters", "why"),
+    [
+        ([], "there is no dead letter"),
+        ([DeadLetter(0, 1, "rejected")] * 2, "is there twice"),
+        ([DeadLetter(0, LIMIT - 1, "limit")], "the limit is 3"),
+        ([DeadLetter(0, 1, "rejected"), DeadLetter(1, 1, "rejected")], "nobody has rejected it"),
+    ],
+    ids=["lost", "doubled", "too early", "for nothing"],
+)
+def test_bad_dead_letters_are_refused(letters: list[DeadLetter], why: str) -> None:
+    made = history()
+    made.given(P, 0, 1, by("a"))
+    said(made, REJECT)
+    with pytest.raises(Violation, match=why):
+        made.check_dead_letters(P, letters, [0])
 
 
 @pytest.mark.parametrize(
