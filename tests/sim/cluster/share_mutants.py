@@ -107,13 +107,6 @@ def some_writes_are_lost() -> None:
     SharePersister.write = write  # type: ignore[method-assign]
 
 
-def old_leaders_write_on() -> None:
-    """The state's coordinator takes writes of whoever led once."""
-    from penstock.coordinator.share_state import shard
-
-    shard._check_leader_epoch = lambda state, epoch: None
-
-
 def states_are_answered_before_committed() -> None:
     """The state's coordinator answers before its records are committed."""
     from penstock.coordinating.shard_driver import ShardDriver
@@ -203,7 +196,6 @@ SHARE_MUTANTS: dict[str, Callable[[], Any]] = {
     "one-delivery-too-many": one_delivery_too_many,
     "unseen-is-done": unseen_is_done,
     "some-writes-are-lost": some_writes_are_lost,
-    "old-leaders-write-on": old_leaders_write_on,
     "states-are-answered-before-committed": states_are_answered_before_committed,
     "pruned-too-far": pruned_too_far,
     "sessions-outlive-connections": sessions_outlive_connections,
