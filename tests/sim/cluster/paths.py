@@ -108,6 +108,7 @@ CLUSTER = {
 SHARES = {
     "answered INVALID_RECORD_STATE",
     "share accept",
+    "share dead letter",
     "share gap",
     "share leader changed",
     "share lock ran out",
