@@ -9,8 +9,8 @@ SHARE_VERSION = "share.version"
 GROUPS = "group.version"
 
 
-def enable_feature(bootstrap: str, name: str) -> None:
+def enable_feature(bootstrap: str, name: str, level: int = 1) -> None:
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
-    done = client.update_features({name: 1})
+    done = client.update_features({name: level})
     client.close()
     assert done == {name: "OK"}, done

@@ -439,6 +439,33 @@ SHARE_FAILED_LOADS: Final = _counter(
     "penstock_share_failed_loads_total",
     "Times that what a share group has consumed of a partition could not be read.",
 )
+SHARE_DEAD_LETTERS: Final = _counter(
+    "penstock_share_dead_letters_total",
+    "Records written to the dead-letter topic of their share group.",
+    "group",
+)
+SHARE_DEAD_LETTERS_SHORTENED: Final = _counter(
+    "penstock_share_dead_letters_shortened_total",
+    "Dead letters with less than the group wants: too large, or gone from the log.",
+    "group",
+)
+SHARE_DEAD_LETTERS_WAITING: Final = _gauge(
+    "penstock_share_dead_letters_waiting",
+    "Records that wait to be written to the dead-letter topic of their share group.",
+    "group",
+)
+SHARE_DEAD_LETTERS_LOST: Final = _counter(
+    "penstock_share_dead_letters_lost_total",
+    "Records archived that should have become dead letters, by reason.",
+    "group",
+    "reason",
+)
+SHARE_DEAD_LETTER_FAILURES: Final = _counter(
+    "penstock_share_dead_letter_failures_total",
+    "Attempts to write dead letters that came to nothing, by reason; they are tried again.",
+    "group",
+    "reason",
+)
 
 # -- metrics of clients ------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class SharePartitions:
         self._env = ShareEnvironment(
             persister, clock, self._limits, dead_letters.of, self._begin_offset
         )
-        self._dead_letters = dead_letters
+        self.dead_letters = dead_letters
         self._drivers: dict[ShareKey, ShareDriver] = {}
         self._of_partition: dict[tuple[Uuid, int], dict[ShareKey, ShareDriver]] = {}
         self._of_group: dict[str, dict[ShareKey, ShareDriver]] = {}
@@ -151,7 +151,7 @@ class SharePartitions:
             if driver.key.group_id in changed or delta.features_changed:
                 driver.take_limits()
         if delta.created_topics or delta.changed_configs or delta.changed_partitions:
-            self._dead_letters.metadata_changed()
+            self.dead_letters.metadata_changed()
 
     def _follow(self, driver: ShareDriver) -> None:
         partition = driver.partition
@@ -167,7 +167,7 @@ class SharePartitions:
         """The node's own settings have changed."""
         for driver in self:
             driver.take_limits()
-        self._dead_letters.metadata_changed()
+        self.dead_letters.metadata_changed()
 
     # -- settings of groups --------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class SharePartitions:
             config.share_delivery_count_limit,
             config.share_record_lock_duration_ms,
             config.share_renew_acknowledge_enable,
-            dead_letters=self._dead_letters.topics.wanted(key.group_id, key.topic_id),
+            dead_letters=self.dead_letters.topics.wanted(key.group_id, key.topic_id),
             retry=_retry(config),
         )
 

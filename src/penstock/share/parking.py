@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
 
+from penstock.base.errors import invariant
 from penstock.share.window import PARKED, Window
 
 PARKED_RECORDS_MAX: Final = 100_000
@@ -49,11 +50,6 @@ class Parking:
             ranges.extend((first, last))
         return True
 
-    def knows(self, offset: int, time_ms: int) -> bool:
-        """Whether a record would be looked for at that time; for tests."""
-        ranges = iter(self._ranges.get(time_ms, ()))
-        return any(first <= offset <= last for first, last in zip(ranges, ranges, strict=True))
-
     def due(self, window: Window, now_ms: int) -> Iterator[tuple[int, int]]:
         """The records whose time has come, as runs of the window, which still rest."""
         while self._times and self._times[0] <= now_ms:
@@ -63,3 +59,18 @@ class Parking:
                 for begin, end, state in window.state_runs(*window.clip(first, last)):
                     if state == PARKED:
                         yield from window.marked_with(begin, end, time_ms)
+
+    def invariants(self, window: Window) -> None:
+        invariant(window.numbers[PARKED] <= PARKED_RECORDS_MAX, "too many records rest")
+        for begin, end, state in window.state_runs(0, len(window)):
+            if state == PARKED:
+                for first, stop, time_ms in window.mark_runs(begin, end):
+                    offsets = range(window.offset(first), window.offset(stop))
+                    invariant(
+                        all(self._looks_for(time_ms, offset) for offset in offsets),
+                        "a record rests, and nobody looks for it",
+                    )
+
+    def _looks_for(self, time_ms: int, offset: int) -> bool:
+        ranges = iter(self._ranges.get(time_ms, ()))
+        return any(first <= offset <= last for first, last in zip(ranges, ranges, strict=True))

@@ -47,8 +47,8 @@ from penstock.share.changes import Change, OffsetRange
 from penstock.share.dead_letters import DEAD_LETTERS_WAITING_MAX
 from penstock.share.loading import loaded
 from penstock.share.locks import Locks
-from penstock.share.parking import PARKED_RECORDS_MAX, Parking
-from penstock.share.reviving import OFFSETS_SPAN_MAX, REVIVED_RECORDS_MAX
+from penstock.share.parking import Parking
+from penstock.share.reviving import OFFSETS_SPAN_MAX, REVIVED_RECORDS_MAX, Revived
 from penstock.share.types import Cause, ShareState, StateBatch
 from penstock.share.values import (
     AckBatch,
@@ -85,6 +85,7 @@ __all__ = [
     "without",
 ]
 
+SAVE_AGAIN_MS: Final = 1_000
 _FOLD_AGAIN_RECORDS: Final = 10_000
 """Records that have to be done since the window was folded before that is tried again."""
 
@@ -101,9 +102,10 @@ class SharePartition:
         self._parking = Parking()
         self._unsaved: list[OffsetRange] = []
         """Facts that the next change has to persist."""
-        self._revived = _revived_in(state)
-        """Offsets of what was revived; some of it may be done."""
+        self._revived = Revived(state)
         self._done_when_folded = 0
+        self._save_again_ms: int | None = None
+        """When to persist once more what makes records dead letters."""
 
     # -- what it looks like --------------------------------------------------------------------
 
@@ -153,9 +155,12 @@ class SharePartition:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next lock runs out, or the next record has rested long enough."""
-        lock, parked = self._locks.next_deadline_ms, self._parking.next_deadline_ms
-        return lock if parked is None else parked if lock is None else min(lock, parked)
+        """When the next lock runs out, or `expire` has something else to do."""
+        next_ms = self._locks.next_deadline_ms
+        for other_ms in (self._parking.next_deadline_ms, self._save_again_ms):
+            if other_ms is not None and (next_ms is None or other_ms < next_ms):
+                next_ms = other_ms
+        return next_ms
 
     @property
     def parked(self) -> int:
@@ -177,7 +182,7 @@ class SharePartition:
 
     def describe(self) -> list[RecordRun]:
         """The window for people: runs of records that are alike."""
-        return list(describing.rows(self._window, self._locks, self._revived))
+        return list(describing.rows(self._window, self._locks, self._revived.offsets))
 
     # -- acquiring -----------------------------------------------------------------------------
 
@@ -320,7 +325,7 @@ class SharePartition:
         for begin, end in self._parking.due(window, now_ms):
             window.move(begin, end, PARKED, AVAILABLE)
             window.unlock(begin, end)
-        freed = False
+        freed = self._saves_again(now_ms)
         for lock in self._locks.run_out(now_ms):
             self.timed_out += lock.left
             for first, stop in window.locked_by(lock.id, lock.first_offset, lock.last_offset):
@@ -330,6 +335,13 @@ class SharePartition:
             return None
         self._advance()
         return self._change([])
+
+    def _saves_again(self, now_ms: int) -> bool:
+        """Whether it is time to persist what could not be."""
+        if self._save_again_ms is None or self._save_again_ms > now_ms:
+            return False
+        self._save_again_ms = None
+        return bool(self._unsaved)
 
     def _begin(self, begun: list[StateBatch], begin: int, end: int, said: AckType) -> None:
         """Records that a member holds are changing from now on."""
@@ -404,27 +416,21 @@ class SharePartition:
 
     def revivable(self, ranges: Sequence[OffsetRange]) -> int:
         """How many records `revive` would revive; ApiError if that is more than can be."""
-        return sum(last - first + 1 for first, last in self._revivable(ranges))
+        found = self._revived.revivable(self._window, ranges)
+        return sum(last - first + 1 for first, last in found)
 
     def revive(self, ranges: Sequence[OffsetRange]) -> Change | None:
         """What is done of these records is to be delivered anew, to this group alone, as if it had
         never been. It is available when that is written; the rest stays as it is.
         """
-        found = self._revivable(ranges)
+        found = self._revived.revivable(self._window, ranges)
         if not found:
             return None
+        self._revived.add(found)
         self._window, begun, undo, around = reviving.begin(self._window, found)
-        self._revived.update(o for first, last in found for o in range(first, last + 1))
         change = self._change(begun, around)
         change.undo = undo
         return change
-
-    def _revivable(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        window = self._window
-        found = reviving.ascending(reviving.done_in(window, reviving.ascending(ranges)))
-        self._revived = {o for o in self._revived if window.is_unfinished(o)}
-        reviving.check(window, found, len(self._revived))
-        return found
 
     # -- the log and the persister -------------------------------------------------------------
 
@@ -465,6 +471,9 @@ class SharePartition:
         """
         window = self._window
         self._unsaved += change.facts
+        if change.condemned:
+            # Nobody writes a dead letter before; there may be no other change to take it along.
+            self._save_again_ms = now_ms + SAVE_AGAIN_MS
         if change.undo:
             self._unsaved += reviving.undo(window, change.undo)
             self._advance()
@@ -503,20 +512,5 @@ class SharePartition:
             counted == {lock.id: lock.left for lock in self._locks},
             "a lock is on more or fewer records than it says",
         )
-        parked = [at for at, state in enumerate(window.states) if state == PARKED]
-        invariant(len(parked) <= PARKED_RECORDS_MAX, "too many records rest")
-        invariant(
-            all(self._parking.knows(window.offset(at), window.mark_at(at)) for at in parked),
-            "a record rests and would not be woken",
-        )
-        alive = [o for o in self._revived if window.is_unfinished(o)]
-        invariant(len(alive) <= REVIVED_RECORDS_MAX, "too many records were revived")
-
-
-def _revived_in(state: ShareState) -> set[int]:
-    """What is persisted as available and was never delivered: only what was revived is."""
-    found: set[int] = set()
-    for first, last, number, count, *_ in state.batches:
-        if number == AVAILABLE and count == 0 and last - first < REVIVED_RECORDS_MAX - len(found):
-            found.update(range(first, last + 1))
-    return found
+        self._parking.invariants(window)
+        invariant(self._revived.alive(window) <= REVIVED_RECORDS_MAX, "too many were revived")

@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.share.changes import OffsetRange
-from penstock.share.types import StateBatch
+from penstock.share.types import ShareState, StateBatch
 from penstock.share.window import (
     ACKNOWLEDGED,
     AVAILABLE,
@@ -56,6 +56,34 @@ def done_in(window: Window, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
                 # A fold may reach beyond the range.
                 found.append((max(window.offset(begin), first), min(window.offset(end) - 1, last)))
     return found
+
+
+class Revived:
+    """The offsets of records that were revived."""
+
+    def __init__(self, state: ShareState) -> None:
+        """What is persisted as available and was never delivered was revived: nothing else is."""
+        self.offsets: set[int] = set()
+        """Of some that are done, too."""
+        for first, last, number, count, *_ in state.batches:
+            room = REVIVED_RECORDS_MAX - len(self.offsets)
+            if number == AVAILABLE and count == 0 and last - first < room:
+                self.offsets.update(range(first, last + 1))
+
+    def alive(self, window: Window) -> int:
+        """How many of them are not done."""
+        self.offsets = {offset for offset in self.offsets if window.is_unfinished(offset)}
+        return len(self.offsets)
+
+    def revivable(self, window: Window, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """What of these ranges can be revived, ascending; ApiError if it is too much."""
+        found = ascending(done_in(window, ascending(ranges)))
+        check(window, found, self.alive(window))
+        return found
+
+    def add(self, ranges: Sequence[OffsetRange]) -> None:
+        for first, last in ranges:
+            self.offsets.update(range(first, last + 1))
 
 
 def check(window: Window, ranges: Sequence[OffsetRange], alive: int) -> None:

@@ -3,13 +3,16 @@
 An event is `t=MILLISECONDS VERB ...`; locks that run out before it do so first. Indented below it
 stands what must come of it:
 
-    ! locks             locks ran out, at the time that is given if it is not the event's
+    ! locks             locks ran out, records have rested long enough, or what makes dead letters
+                        is persisted again; at the time that is given if it is not the event's
     NAME: answer        what a member was given (`0-9 x1`: delivered once), or its error
     + start=N done=N [records]      a change that is persisted; `done` are finished records
     = start=N next=N [records]      the window, where it changed; `next` is the next fetch offset
 
 Records are shown as runs: `0-9 ACQUIRED x1 NAME`. TO_ACKNOWLEDGED and the like are changing until
-that is written.
+that is written. Parked ones have the time when they are free (`until 300`), those that become dead
+letters the cause, and those that were revived say so. A change `over` others replaces what was
+persisted.
 
     log 0-9 10-19 ...           record batches that the log has from now on
     compact 10-19 ...           record batches that it has no more
@@ -19,10 +22,15 @@ that is written.
     leave NAME                  its session ends
     abort 0-4 ...               records of aborted transactions, as the last fetch found
     start OFFSET                the log begins there
+    dead NAME [max=N]           the writer of dead letters takes what waits (NAME: range xN cause)
+    wrote 0-4 ...               and has written them
+    unwritten 0-4 ...           or could not
+    revive 0-4 ...              deliver anew what is done
     hold                        changes wait for `written` or `failed`, which take the oldest
     crash                       another leader loads what is persisted
-    empty [start=N] [locks=N] [limit=N] [lock=MS] [renew=no]    a new share-partition
-    limits [locks=N] [limit=N] [lock=MS] [renew=no|yes]         its group's settings change
+    empty [start=N] [locks=N] [limit=N] [lock=MS] [renew=no] [dead=yes] [retry=TYPE,MS,MULT,MAX]
+                                a new share-partition
+    limits [locks=N] ...        its group's settings change, as far as they are named
     wait
 
 After every event that leaves nothing unwritten, the store must have what memory has. Run with
@@ -32,6 +40,7 @@ After every event that leaves nothing unwritten, the store must have what memory
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from penstock.base.errors import ApiError
 from penstock.share.changes import Change
@@ -42,7 +51,8 @@ from penstock.share.partition import (
     ShareLimits,
     SharePartition,
 )
-from penstock.share.types import RecordState
+from penstock.share.types import Cause, RecordState
+from penstock.share.values import BackoffType, RetryBackoff
 from unit.share.model import Store
 
 LIMITS = ShareLimits(
@@ -68,6 +78,8 @@ class Scenario:
         self.begin(0, LIMITS)
 
     def begin(self, start: int, limits: ShareLimits) -> None:
+        self.held_up = False
+        self.waiting = []
         self.store = Store(start)
         self.partition = SharePartition(limits, self.store.state(), start)
         self.window = self.shown()
@@ -167,6 +179,29 @@ class Scenario:
     def do_abort(self, words: list[str], options: Options) -> Iterator[str]:
         yield from self.changed(self.partition.archive([span(w) for w in words], self.now))
 
+    # -- dead letters, and what is revived -----------------------------------------------------
+
+    def do_dead(self, words: list[str], options: Options) -> Iterator[str]:
+        taken = self.partition.dead_letters(int(options.get("max", MAX_RECORDS)))
+        shown = [f"{offsets(a, b)} x{count} {cause.name}" for a, b, count, cause in taken]
+        yield f"{words[0]}: {', '.join(shown) or 'nothing'}"
+
+    def do_wrote(self, words: list[str], options: Options) -> Iterator[str]:
+        written = [span(word) for word in words]
+        yield from self.changed(self.partition.dead_letters_written(written, self.now))
+
+    def do_unwritten(self, words: list[str], options: Options) -> Iterator[str]:
+        self.partition.dead_letters_failed([span(word) for word in words])
+        yield from ()
+
+    def do_revive(self, words: list[str], options: Options) -> Iterator[str]:
+        try:
+            change = self.partition.revive([span(word) for word in words])
+        except ApiError as e:
+            yield f"{e.code.name}: {e.message}"
+            return
+        yield from self.changed(change)
+
     # -- the persister -------------------------------------------------------------------------
 
     def do_hold(self, words: list[str], options: Options) -> Iterator[str]:
@@ -192,6 +227,8 @@ class Scenario:
         rows = [
             f"{offsets(b.first_offset, b.last_offset)} {RecordState(b.state).name}"
             f" x{b.delivery_count}"
+            + (f" {Cause(b.cause).name}" if b.cause else "")
+            + (" over" if b.replaces else "")
             for b in change.batches
         ]
         yield (
@@ -204,7 +241,8 @@ class Scenario:
             self.written(change)
 
     def written(self, change: Change) -> None:
-        self.store.write(change.start_offset, change.batches)
+        start = max(change.start_offset, self.partition.start_offset)
+        self.store.write(start, change.batches)
         self.partition.written(change, self.now)
 
     # -- showing and checking ------------------------------------------------------------------
@@ -213,6 +251,9 @@ class Scenario:
         rows = [
             f"{offsets(row.first_offset, row.last_offset)} {row.state} x{row.delivery_count}"
             + (f" {row.member_id}" if row.member_id else "")
+            + (f" {row.cause.name}" if row.cause else "")
+            + (f" until {row.free_at_ms}" if row.free_at_ms else "")
+            + (" revived" if row.revived else "")
             for row in self.partition.describe()
         ]
         partition = self.partition
@@ -224,11 +265,13 @@ class Scenario:
         partition = self.partition
         if self.waiting or partition._unsaved:
             return
-        for first, last, state, count, *_ in partition.describe():
+        for first, last, state, count, *_, cause, _ in partition.describe():
             if state in UNPERSISTED or count == 0:
                 continue
+            number = RecordState[state] if state != "PARKED" else RecordState.AVAILABLE
+            persisted = self.store.records
             for offset in range(first, last + 1):
-                assert self.store.records[offset] == (RecordState[state], count)
+                assert persisted[offset] == (number, count, cause)
 
 
 def span(word: str) -> tuple[int, int]:
@@ -241,8 +284,16 @@ def offsets(first: int, last: int) -> str:
 
 
 def changed_limits(limits: ShareLimits, options: Options) -> ShareLimits:
-    numbers = {SETTINGS[name]: int(value) for name, value in options.items() if name != "renew"}
+    numbers: dict[str, Any] = {
+        SETTINGS[name]: int(options[name]) for name in options if name in SETTINGS
+    }
     limits = limits._replace(**numbers)
     if "renew" in options:
         limits = limits._replace(renew_allowed=options["renew"] == "yes")
+    if "dead" in options:
+        limits = limits._replace(dead_letters=options["dead"] == "yes")
+    if "retry" in options:
+        kind, first_ms, multiplier, max_ms = options["retry"].split(",")
+        how = BackoffType(kind), int(first_ms), float(multiplier), int(max_ms)
+        limits = limits._replace(retry=RetryBackoff(*how))
     return limits

@@ -61,12 +61,23 @@ def test_own_settings_stand_over_the_brokers() -> None:
         ({"share.auto.offset.reset": "by_duration:-PT1S"}, "latest, earliest, or by_duration"),
         ({"share.isolation.level": "READ_COMMITTED"}, "one of read_committed"),
         ({"share.renew.acknowledge.enable": "yes"}, "true or false"),
+        ({"share.retry.backoff.ms": "-1"}, "share.retry.backoff.ms cannot be '-1'"),
+        ({"share.retry.backoff.ms": "300001"}, "not be more than share.retry.backoff.max.ms"),
+        ({"share.retry.backoff.max.ms": "604800001"}, "between 1 and 604800000"),
+        ({"share.retry.backoff.type": "random"}, "one of constant, linear, exponential"),
+        ({"share.retry.backoff.multiplier": "0.5"}, "between 1 and 10"),
         ({"share.assignor.offload.enable": "true"}, "one loop"),
     ],
 )
 def test_what_a_group_cannot_have(settings: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         check_group_settings(settings, BROKER)
+
+
+def test_a_rest_and_its_ceiling_are_checked_together() -> None:
+    longest = {"share.retry.backoff.max.ms": "600000"}
+    check_group_settings(longest | {"share.retry.backoff.ms": "600000"}, BROKER)
+    check_group_settings(longest, BROKER)
 
 
 def test_what_a_group_can_have() -> None:

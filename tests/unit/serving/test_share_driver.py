@@ -83,6 +83,10 @@ class _Log:
     log_start_offset = 0
 
 
+def _no_dead_letters(share: ShareDriver) -> Any:
+    raise AssertionError(f"{share} has dead letters")
+
+
 class _Replica:
     """The partition, as far as it matters here."""
 
@@ -108,7 +112,7 @@ class Rig:
         self.answers: list[ErrorCode | None] = []
         self.begins: int | ApiError = 0
         self.env = ShareEnvironment(
-            cast(Any, self.persister), self.clock, lambda _: LIMITS, self._begin
+            cast(Any, self.persister), self.clock, lambda _: LIMITS, _no_dead_letters, self._begin
         )
         replica = cast(Partition, _Replica())
         self.driver = ShareDriver(self.env, KEY, replica, self.gone.append)

@@ -1,7 +1,8 @@
 """A share-partition at random, against the model: members, locks, lost writes, crashes, compaction.
 
-Writes are persisted in order, as the driver does; any of them may fail, and the leader may crash at
-any time, which leaves it with what was persisted.
+A write takes all changes that wait, as the driver's do, and there is one at a time; any of them
+may fail, and the leader may crash at any time, which leaves it with what was persisted. Some groups
+have dead letters, some have records rest, and anybody may revive what is done.
 """
 
 from __future__ import annotations
@@ -14,12 +15,42 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.base.errors import ApiError
+from penstock.share import reviving, window
 from penstock.share.changes import Change
-from penstock.share.partition import AckBatch, AcquireMode, ShareLimits, SharePartition
-from unit.share.model import RENEW, Begun, Model, Range, Store, sent
+from penstock.share.partition import (
+    SAVE_AGAIN_MS,
+    AckBatch,
+    AcquireMode,
+    ShareLimits,
+    SharePartition,
+)
+from penstock.share.types import StateBatch
+from penstock.share.values import BackoffType, RetryBackoff
+from penstock.share.window import FOLD_RECORDS_MIN
+from unit.share.model import RENEW, Begun, Model, Range, Store
 
 MEMBERS = st.sampled_from(["a", "b", "c"])
 DURATION_MS = 100
+RETRIES = st.builds(
+    RetryBackoff,
+    st.sampled_from(BackoffType),
+    st.integers(1, 60),
+    st.sampled_from([1, 2.5]),
+    st.just(150),
+)
+
+
+def fold_from(records: int) -> None:
+    for module in (reviving, window):
+        vars(module)["FOLD_RECORDS_MIN"] = records
+
+
+class Sent(NamedTuple):
+    """A write that is under way."""
+
+    start: int
+    batches: list[StateBatch]
+    changes: list[tuple[Change, Begun]]
 
 
 class Read(NamedTuple):
@@ -35,22 +66,45 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
         limit=st.integers(2, 6),
         renew=st.booleans(),
         start=st.integers(0, 9),
+        dead_letters=st.booleans(),
+        retry=st.none() | RETRIES,
+        folds=st.sampled_from([2, 5, FOLD_RECORDS_MIN]),
     )
-    def begin(self, locks_max: int, limit: int, renew: bool, start: int) -> None:
-        self.limits = ShareLimits(locks_max, limit, DURATION_MS, renew)
+    def begin(
+        self,
+        locks_max: int,
+        limit: int,
+        renew: bool,
+        start: int,
+        dead_letters: bool,
+        retry: RetryBackoff | None,
+        folds: int,
+    ) -> None:
+        fold_from(folds)
+        self.limits = ShareLimits(locks_max, limit, DURATION_MS, renew, dead_letters, retry)
         self.store = Store(start)
         self.partition = SharePartition(self.limits, self.store.state(), start)
         self.model = Model(self.limits, start)
         self.now = 0
         self.log: list[Range] = [(0, 3), (4, 9)]
         self.log_end = 10
+        self.log_start = 0
         self.read: Read | None = None
         self.queue: list[tuple[Change, Begun]] = []
+        self.sent: Sent | None = None
+
+    def teardown(self) -> None:
+        fold_from(FOLD_RECORDS_MIN)
 
     def changed(self, change: Change | None, begun: Begun | None = None) -> None:
         if change is not None:
             assert change.delivery_complete_count == self.partition.delivery_complete_count
             self.queue.append((change, begun or Begun({})))
+
+    @rule()
+    def fold(self) -> None:
+        """As when the window is full."""
+        self.partition._window = reviving.folded(self.partition._window)
 
     # -- the log -------------------------------------------------------------------------------
 
@@ -70,6 +124,7 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
     def delete(self, batches: int, inside: int) -> None:
         del self.log[: min(batches, len(self.log) - 1)]
         log_start = self.log[0][0] + min(inside, self.log[0][1] - self.log[0][0])
+        self.log_start = log_start
         moved = log_start > self.partition.start_offset
         change = self.partition.log_start_moved(log_start)
         assert (change is not None) == moved
@@ -163,10 +218,13 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
         assert (change is not None) == bool(begun.targets)
         self.changed(change, begun)
 
-    @rule(ms=st.integers(1, 70))
+    @rule(ms=st.integers(1, 70) | st.just(SAVE_AGAIN_MS))
     def wait(self, ms: int) -> None:
         self.now += ms
         freed = self.model.expire(self.now)
+        again_ms = self.partition._save_again_ms
+        if again_ms is not None and again_ms <= self.now:
+            freed |= bool(self.partition._unsaved)
         change = self.partition.expire(self.now)
         assert (change is not None) == freed
         self.changed(change)
@@ -181,32 +239,87 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
 
     # -- the persister -------------------------------------------------------------------------
 
-    @precondition(lambda self: self.queue)
+    @precondition(lambda self: self.queue and self.sent is None)
+    @rule()
+    def send(self) -> None:
+        changes, self.queue = self.queue, []
+        batches = [batch for change, _ in changes for batch in change.batches]
+        self.sent = Sent(self.partition.start_offset, batches, changes)
+
+    @precondition(lambda self: self.sent is not None)
     @rule()
     def write(self) -> None:
-        change, begun = self.queue.pop(0)
-        self.store.write(*sent(change))
-        self.partition.written(change, self.now)
-        self.model.written(begun)
+        assert self.sent is not None
+        start, batches, changes = self.sent
+        self.sent = None
+        self.store.write(start, batches)
+        for change, begun in changes:
+            self.partition.written(change, self.now)
+            self.model.written(change, begun, self.now)
 
-    @precondition(lambda self: self.queue)
+    @precondition(lambda self: self.sent is not None)
     @rule()
     def fail(self) -> None:
-        change, begun = self.queue.pop(0)
-        again = self.partition.failed(change, self.now)
-        assert (again is not None) == self.model.failed(begun)
-        self.changed(again)
+        assert self.sent is not None
+        changes = self.sent.changes
+        self.sent = None
+        for change, begun in changes:
+            again = self.partition.failed(change, self.now)
+            assert (again is not None) == self.model.failed(begun, self.now)
+            self.changed(again)
+
+    # -- dead letters, and what is revived -----------------------------------------------------
+
+    @rule(records_max=st.integers(1, 5))
+    def take_dead_letters(self, records_max: int) -> None:
+        found = {
+            offset: (letter.delivery_count, int(letter.cause))
+            for letter in self.partition.dead_letters(records_max)
+            for offset in range(letter.first_offset, letter.last_offset + 1)
+        }
+        assert found == self.model.take(records_max)
+
+    @precondition(lambda self: self.model.taken)
+    @rule(data=st.data(), succeeds=st.booleans())
+    def write_dead_letters(self, data: st.DataObject, succeeds: bool) -> None:
+        offsets = sorted(data.draw(st.sets(st.sampled_from(self.model.taken), min_size=1)))
+        ranges = [(offset, offset) for offset in offsets]
+        if succeeds:
+            change = self.partition.dead_letters_written(ranges, self.now)
+            assert change is not None
+            self.model.dead_letters_written(offsets)
+            self.changed(change)
+        else:
+            self.partition.dead_letters_failed(ranges)
+            for offset in offsets:
+                self.model.records[offset].taken = False
+
+    @rule(data=st.data())
+    def revive(self, data: st.DataObject) -> None:
+        span = st.tuples(st.integers(self.log_start, self.log_end + 2), st.integers(0, 3))
+        drawn = data.draw(st.lists(span, min_size=1, max_size=3))
+        ranges = [(first, first + more) for first, more in drawn]
+        expected = self.partition.revivable(ranges)
+        change = self.partition.revive(ranges)
+        below = [(a, min(b, self.model.start - 1)) for a, b in ranges if a < self.model.start]
+        low = min((a for a, _ in below), default=self.model.start)
+        begun = self.model.revive([(low, low)] * (low < self.model.start) + ranges)
+        assert (change is not None) == bool(begun.targets)
+        assert expected == len(begun.targets)
+        self.changed(change, begun)
 
     @rule(settled=st.booleans())
     def crash(self, settled: bool) -> None:
         if settled:
-            while self.queue:
+            if self.sent is not None:
                 self.write()
             # What is gone from the log may wait for the next change.
             self.changed(self.partition._change([]))
+            self.send()
             self.write()
             self.model.compare_settled(self.store)
         self.queue.clear()
+        self.sent = None
         self.read = None
         self.partition = SharePartition(self.limits, self.store.state(), -1)
         self.model.reloaded(self.store)
@@ -218,4 +331,4 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionAgainstModel.TestCase
-TestSharePartition.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestSharePartition.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ApiError, ErrorCode, InvariantBroken
+from penstock.coordinator.share_state.batches import combined
 from penstock.share.acquiring import WINDOW_SPAN_MAX, stretches_and_gaps
 from penstock.share.loading import LOADED_SPAN_MAX
 from penstock.share.partition import (
@@ -22,6 +23,7 @@ from penstock.share.partition import (
     without,
 )
 from penstock.share.types import UNINITIALIZED_START, ShareState, StateBatch
+from penstock.share.values import BackoffType, RetryBackoff
 
 LIMITS = ShareLimits(2_000, 5, 30_000, True)
 ACCEPT = [1]
@@ -88,9 +90,10 @@ def test_loaded_records() -> None:
         [StateBatch(12, 11, 2, 1)],
         [StateBatch(10, 14, 2, 1), StateBatch(14, 15, 2, 1)],
         [StateBatch(10, 14, 1, 1)],  # acquired is never persisted
-        [StateBatch(10, 14, 3, 1)],
+        [StateBatch(10, 14, 5, 1)],
         [StateBatch(10, 14, 2, -1)],
-        [StateBatch(10, 10 + LOADED_SPAN_MAX, 2, 1)],
+        [StateBatch(10, 10 + LOADED_SPAN_MAX, 0, 1)],
+        [StateBatch(10 + LOADED_SPAN_MAX, 10 + LOADED_SPAN_MAX, 2, 1)],
     ],
 )
 def test_a_damaged_state_is_refused(batches: list[StateBatch]) -> None:
@@ -106,19 +109,36 @@ def test_a_count_beyond_what_is_kept_is_the_highest() -> None:
 # -- limits ------------------------------------------------------------------------------------
 
 
-def test_the_window_slides_while_its_first_record_is_held_but_not_for_ever() -> None:
+def test_the_window_slides_while_its_first_record_is_held() -> None:
     partition = made(limits=LIMITS._replace(record_locks_max=10_000))
     assert acquire(partition, (0, 0), member="slow")
-    offset = 1
+    for base in range(1, 3 * WINDOW_SPAN_MAX, 10_000):
+        assert partition.may_acquire("m", 1)
+        ((first, last, _),) = acquire(partition, (base, base + 9_999))
+        accept(partition, first, last)
+    assert partition.start_offset == 0
+    assert partition.in_flight == 3 * WINDOW_SPAN_MAX + 1
+    assert len(partition._window) <= WINDOW_SPAN_MAX + 10_000, "what is done takes no memory"
+    assert partition.delivery_complete_count == 3 * WINDOW_SPAN_MAX
+    accept(partition, 0, 0, member="slow")
+    assert partition.start_offset == 3 * WINDOW_SPAN_MAX + 1
+
+
+def test_the_window_does_not_grow_for_ever() -> None:
+    """Every other record is rejected, and no dead letter can be written."""
+    limits = LIMITS._replace(record_locks_max=10_000, dead_letters=True)
+    partition = made(limits=limits)
+    offset = 0
     while partition.may_acquire("m", 1):
         ((first, last, _),) = acquire(partition, (offset, offset + 9_999))
-        accept(partition, first, last)
+        change = partition.acknowledge("m", [AckBatch(first, last, [3, 1] * 5_000)], 1)
+        assert change is not None
+        partition.written(change, 2)
         offset = last + 1
-    assert partition.start_offset == 0
-    assert WINDOW_SPAN_MAX <= partition.in_flight < WINDOW_SPAN_MAX + 10_000
-    assert partition.held == 1
-    assert acquire(partition, (offset, offset + 9)) == []
-    accept(partition, 0, 0, member="slow")
+    assert partition.in_flight == offset == WINDOW_SPAN_MAX
+    assert partition.waiting_dead_letters == WINDOW_SPAN_MAX // 2
+    taken = partition.dead_letters(1_000_000)
+    assert partition.dead_letters_written([letter[:2] for letter in taken], 3) is not None
     assert partition.start_offset == offset
     assert acquire(partition, (offset, offset + 9))
 
@@ -186,6 +206,108 @@ def test_times_that_ran_out_are_counted() -> None:
     assert partition.expire(30_000) is not None
     assert partition.timed_out == 10
     assert partition.next_deadline_ms is None
+
+
+# -- records that rest -------------------------------------------------------------------------
+
+
+RETRY = RetryBackoff(BackoffType.CONSTANT, 1_000, 1, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "multiplier", "pauses"),
+    [
+        (BackoffType.CONSTANT, 3, [100, 100, 100, 100]),
+        (BackoffType.LINEAR, 3, [100, 200, 300, 400]),
+        (BackoffType.EXPONENTIAL, 3, [100, 300, 900, 1_000]),
+        (BackoffType.EXPONENTIAL, 1.5, [100, 150, 225, 337]),
+    ],
+)
+def test_how_long_a_record_rests(kind: BackoffType, multiplier: float, pauses: list[int]) -> None:
+    backoff = RetryBackoff(kind, 100, multiplier, 1_000)
+    assert [backoff.pause_ms(count) for count in (1, 2, 3, 4)] == pauses
+    assert backoff._replace(multiplier=10).pause_ms(255) <= 1_000
+
+
+def test_thousands_of_parked_records_do_not_stop_others() -> None:
+    partition = made(limits=LIMITS._replace(record_locks_max=100, retry=RETRY))
+    for base in range(0, 20_000, 100):
+        assert partition.may_acquire("m", 1)
+        assert acquire(partition, (base, base + 99)) == [Acquired(base, base + 99, 1)]
+        change = partition.acknowledge("m", [AckBatch(base, base + 99, [2])], 1)
+        assert change is not None
+        partition.written(change, base // 100)
+    assert (partition.parked, partition.available, partition.held) == (20_000, 0, 0)
+    assert acquire(partition, (20_000, 20_009)) == [Acquired(20_000, 20_009, 1)]
+    # All of it waits for one time after another, not for one each.
+    assert partition.next_deadline_ms == 1_000
+    times = 0
+    while partition.parked:
+        assert (now := partition.next_deadline_ms) is not None
+        assert partition.expire(now) is None
+        times += 1
+    assert times == 21
+    assert partition.available == 20_000
+
+
+def test_too_many_parked_records_are_free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.share.parking.PARKED_RECORDS_MAX", 5)
+    partition = made(limits=LIMITS._replace(retry=RETRY))
+    acquire(partition, (0, 9))
+    for first, last in ((0, 3), (4, 6), (7, 7)):
+        change = partition.acknowledge("m", [AckBatch(first, last, [2])], 1)
+        assert change is not None
+        partition.written(change, 2)
+    assert [row.state for row in partition.describe()] == [
+        "PARKED", "AVAILABLE", "PARKED", "ACQUIRED"
+    ]  # fmt: skip
+
+
+# -- what is revived ---------------------------------------------------------------------------
+
+
+def test_records_far_below_the_start_take_little_memory() -> None:
+    far = 500_000_000
+    partition = made(start=far)
+    ranges = [(offset, offset) for offset in range(0, far, far // 1_000)]
+    assert partition.revivable(ranges) == 1_000
+    change = partition.revive(ranges)
+    assert change is not None
+    partition.written(change, 1)
+    partition.invariants()
+    assert (partition.start_offset, partition.end_offset) == (0, far - 1)
+    assert partition.delivery_complete_count == far - 1_000
+    assert len(partition._window) == 2_000
+    again = made(*combined([], change.batches, change.start_offset), start=change.start_offset)
+    assert again.describe() == partition.describe()
+    for first, _ in ranges:
+        assert partition.next_fetch_offset == first
+        assert acquire(partition, (first, first + 5)) == [Acquired(first, first, 1)]
+        accept(partition, first, first)
+    assert partition.start_offset == far
+    assert partition.end_offset == far - 1
+
+
+def test_reviving_is_refused_where_the_count_could_not_be_persisted() -> None:
+    partition = made(start=2**31)
+    with pytest.raises(ApiError, match="records back"):
+        partition.revivable([(0, 0)])
+    assert partition.start_offset == 2**31
+
+
+def test_what_was_done_before_stands_over_what_is_persisted() -> None:
+    """A record is archived and the start moves past it; both are in the same write as a revival
+    that moves the start back.
+    """
+    partition = made(StateBatch(100, 100, 0, 4), start=100)
+    stored = [StateBatch(100, 100, 0, 4)]
+    acquire(partition, (100, 100))
+    over = partition.expire(30_000)
+    revived = partition.revive([(5, 5)])
+    assert over is not None
+    assert revived is not None
+    stored = combined(stored, [*over.batches, *revived.batches], partition.start_offset)
+    assert stored == [StateBatch(5, 5, 0, 0), StateBatch(6, 100, 2, 0)]
 
 
 # -- parts -------------------------------------------------------------------------------------

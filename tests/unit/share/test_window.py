@@ -9,13 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import InvariantBroken
+from penstock.share import reviving
+from penstock.share.reviving import ascending, done_in
 from penstock.share.window import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
+    ARCHIVING,
     AVAILABLE,
     CHANGING,
+    DEAD,
     MOVES,
+    TAKEN,
+    TERMINAL,
     UNSEEN,
     Window,
     value_runs,
@@ -51,8 +57,15 @@ def test_a_record_moves_only_along_the_table(old: int, new: int) -> None:
             made.move(0, 2, old, new)
 
 
-def test_what_is_done_stays_done() -> None:
-    assert not [move for move in MOVES if move[0] in (ACKNOWLEDGED, ARCHIVED)]
+def test_what_is_done_stays_done_unless_it_is_revived() -> None:
+    from_done = {move for move in MOVES if move[0] in (ACKNOWLEDGED, ARCHIVED)}
+    revived = CHANGING | AVAILABLE
+    assert from_done == {(ACKNOWLEDGED, revived), (ARCHIVED, revived)}
+
+
+def test_nobody_acquires_a_dead_letter() -> None:
+    assert {old for old, new in MOVES if new == ACQUIRED} & DEAD == set()
+    assert {new for old, new in MOVES if old in DEAD} == {ARCHIVING, TAKEN, ARCHIVED}
 
 
 def test_records_that_move_are_all_in_the_same_state() -> None:
@@ -112,6 +125,70 @@ def test_locks_are_found_in_pieces() -> None:
     assert made.locked_by(9, 10, 17) == [(2, 4)]
     assert made.locked_by(9, 12, 12) == [(2, 3)]
     assert made.locked_by(9, 15, 17) == []
+
+
+def folded(*parts: tuple[int, int], start: int = 10) -> Window:
+    """So many offsets in that state; those that are done as folds if there are enough."""
+    made = Window(start)
+    for offsets, state in parts:
+        if state in TERMINAL:
+            made.append_done(offsets, state, 1)
+        else:
+            made.append(offsets, state, 1)
+    made.invariants()
+    return made
+
+
+PARTS = st.lists(
+    st.tuples(st.integers(1, 80), st.sampled_from([AVAILABLE, ACKNOWLEDGED, ARCHIVED])),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(PARTS, st.integers(0, 300))
+def test_a_folded_window_knows_every_record(parts: list[tuple[int, int]], cut: int) -> None:
+    """Against a plain list of states by offset."""
+    made = folded(*parts)
+    states = {10 + o: s for o, s in enumerate(s for n, s in parts for _ in range(n))}
+    made.cut_to(10 + cut)
+    made.invariants()
+    states = {o: s for o, s in states.items() if o >= 10 + cut}
+    assert made.end == max(states, default=made.start - 1)
+    assert made.span == len(states)
+    assert made.done == sum(s in TERMINAL for s in states.values())
+    for offset, state in states.items():
+        begin, end = made.clip(offset, offset)
+        assert (end - begin, made.states[begin]) == (1, state)
+        assert made.offset(begin) <= offset < made.offset(end)
+    runs = [
+        (o, state)
+        for begin, end, state in made.state_runs(0, len(made))
+        for o in range(made.offset(begin), made.offset(end))
+    ]
+    assert runs == list(states.items())
+
+
+@given(PARTS, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 5)), max_size=4))
+def test_folding_changes_no_record(
+    parts: list[tuple[int, int]], apart: list[tuple[int, int]]
+) -> None:
+    made = folded(*parts, start=100)
+    ranges = ascending((first, first + more) for first, more in apart)
+    ranges = ascending(done_in(made, ranges))
+    again = reviving.folded(made, ranges)
+    again.invariants()
+    assert again.start == min([made.start, *(first for first, _ in ranges)])
+    for offset in range(again.start, made.end + 1):
+        begin, _ = again.clip(offset, offset)
+        if offset < made.start:
+            assert (again.states[begin], again.counts[begin]) == (ACKNOWLEDGED, 0)
+        else:
+            old, _ = made.clip(offset, offset)
+            assert again.states[begin] == made.states[old]
+            assert again.counts[begin] == made.counts[old]
+        if any(first <= offset <= last for first, last in ranges):
+            assert again.offset(begin + 1) - again.offset(begin) == 1, "it has no cell of its own"
 
 
 @given(st.binary(max_size=60), st.integers(0, 60), st.integers(0, 60))

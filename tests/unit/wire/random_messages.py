@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from penstock.wire import messages
+from penstock.wire.apis import OUR_TAGS_FROM
 from penstock.wire.schema import Field, Message, Struct
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -43,28 +44,37 @@ def all_structs(cls: type[Struct], version: int) -> Iterator[type[Struct]]:
             yield from all_structs(inner, version)
 
 
-def random_struct(cls: type[Struct], version: int, rng: Random) -> Any:
-    """One `cls` in which each field of `version` holds a random value."""
+def is_ours(field: Field) -> bool:
+    """Whether Kafka does not know the field."""
+    return field.tag is not None and field.tag >= OUR_TAGS_FROM
+
+
+def random_struct(cls: type[Struct], version: int, rng: Random, *, ours: bool = True) -> Any:
+    """One `cls` in which each field of `version` holds a random value; those that Kafka does not
+    know only with `ours`.
+    """
     return cls(
         **{
-            field.name: random_value(field, version, rng)
+            field.name: random_value(field, version, rng, ours=ours)
             for field in cls.FIELDS
-            if version in field.versions and not (version in field.tagged and rng.random() < 0.3)
+            if version in field.versions
+            and not (version in field.tagged and rng.random() < 0.3)
+            and (ours or not is_ours(field))
         }
     )
 
 
-def random_value(field: Field, version: int, rng: Random) -> Any:
+def random_value(field: Field, version: int, rng: Random, *, ours: bool = True) -> Any:
     if version in field.nullable and rng.random() < 0.25:
         return None
     if field.kind == "array":
         assert field.element is not None
         lengths = (0, 1, 3, 15, 16, 130) if field.element.kind in _BITS else (0, 1, 2, 3)
         length = rng.choice(lengths)
-        return [random_value(field.element, version, rng) for _ in range(length)]
+        return [random_value(field.element, version, rng, ours=ours) for _ in range(length)]
     if field.kind == "struct":
         assert field.struct is not None
-        return random_struct(field.struct, version, rng)
+        return random_struct(field.struct, version, rng, ours=ours)
     return _random_plain(field.kind, rng)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.coordinator.share_state.batches import combined, is_sound
-from penstock.share.types import StateBatch
+from penstock.share.types import Cause, StateBatch
 
 LAST = 24
 
@@ -63,3 +63,22 @@ def test_neighbours_that_say_the_same_are_one() -> None:
         StateBatch(5, 9, 2, 2),
         StateBatch(10, 14, 2, 1),
     ]
+
+
+@given(st.lists(batch()), st.lists(batch(), max_size=3))
+def test_what_replaces_stands_over_all_that_is_older(
+    older: list[StateBatch], newer: list[StateBatch]
+) -> None:
+    batches = combined((), older, -1)
+    result = combined(batches, [one._replace(replaces=True) for one in newer], -1)
+    wanted = by_record(batches)
+    for one in newer:
+        wanted |= by_record([one])
+    assert is_sound(result)
+    assert by_record(result) == wanted
+    assert not any(one.replaces for one in result)
+
+
+def test_neighbours_of_other_causes_stay_apart() -> None:
+    one, two = StateBatch(0, 4, 3, 1, Cause.REJECTED), StateBatch(5, 9, 3, 1, Cause.LIMIT)
+    assert combined((), [one, two], -1) == [one, two]
