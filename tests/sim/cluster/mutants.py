@@ -242,6 +242,10 @@ FOUND_FROM = {
     "recovery-points-of-the-removed": (3, 28),
     "changes-of-acls-are-overlooked": (1, 0),
     "everybody-is-allowed": (1, 0),
+    "pruned-too-far": (1, 0),
+    "sessions-outlive-connections": (1, 0),
+    "aborted-records-are-given": (1, 0),
+    "states-of-topics-that-are-gone": (1, 0),
 }
 """How many nodes it takes (3), and a seed that found it soon when it was chosen (0); others may."""
 FOUND_WITHIN_SEEDS = 60

@@ -13,19 +13,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Uuid
 from penstock.peers.connection import Address
 from penstock.peers.errors import PeerError
-from penstock.wire.messages import share_acknowledge, share_fetch
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from penstock.wire.messages.share_fetch import ShareFetchRequest
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from penstock.wire.records import parse_header, read_records
 
 from .checks import holds
 from .share_history import (
@@ -40,13 +38,23 @@ from .share_history import (
     SharePlace,
 )
 from .share_observer import ShareObserver
+from .share_session import (
+    CLOSE,
+    OPEN,
+    Intent,
+    Said,
+    Session,
+    acknowledge_topics,
+    fetch_topics,
+    forgotten_topics,
+    offsets_in,
+)
 from .trace import Trace
 from .wire import Wire, pause
 
 HEARTBEAT_S = 1.0
 RETRY_S = 0.2
 JOIN, LEAVE = 0, -1
-OPEN, CLOSE = 0, -1
 NOT_HELD = frozenset({ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST})
 SPAN_MAX = 500
 """Records that a fetch asks for at most."""
@@ -60,38 +68,6 @@ class ShareGroup:
     """Whether it reads what is committed."""
     lock_s: float
     settings: dict[str, str]
-
-
-class Intent(NamedTuple):
-    """What is to be said of records, and when."""
-
-    due: float
-    place: SharePlace
-    said: dict[int, int]
-
-
-@dataclass(eq=False)
-class Session:
-    """A share session with one node."""
-
-    node_id: int
-    epoch: int = OPEN
-    named: dict[SharePlace, str] = field(default_factory=dict)
-    """The partitions in it, and the names of their topics."""
-    hand: dict[SharePlace, dict[int, Held]] = field(default_factory=dict)
-    intents: list[Intent] = field(default_factory=list)
-
-    def take(self, now: float) -> dict[SharePlace, dict[int, int]]:
-        """What is due to be said, by partition; renewals are said apart."""
-        due = [i for i in self.intents if i.due <= now and RENEW not in i.said.values()]
-        self.intents = [i for i in self.intents if i not in due]
-        found: dict[SharePlace, dict[int, int]] = {}
-        for intent in due:
-            hand = self.hand.get(intent.place, {})
-            said = {offset: kind for offset, kind in intent.said.items() if offset in hand}
-            if said:
-                found.setdefault(intent.place, {}).update(said)
-        return found
 
 
 class ShareMember:
@@ -300,27 +276,11 @@ class ShareMember:
         self,
         session: Session,
         wanted: Mapping[SharePlace, str],
-        said: Mapping[SharePlace, Mapping[int, int]],
+        said: Mapping[SharePlace, Said],
     ) -> ShareFetchRequest:
         rng = self.rng
-        topics: dict[Uuid, share_fetch.FetchTopic] = {}
-        for place in [*(p for p in wanted if p not in session.named), *said]:
-            topic = topics.setdefault(
-                place.topic_id, share_fetch.FetchTopic(topic_id=place.topic_id)
-            )
-            if any(p.partition_index == place.partition for p in topic.partitions):
-                continue
-            batches = [
-                share_fetch.AcknowledgementBatch(
-                    first_offset=first, last_offset=last, acknowledge_types=types
-                )
-                for first, last, types in _batches(said.get(place, {}), rng)
-            ]
-            topic.partitions.append(
-                share_fetch.FetchPartition(
-                    partition_index=place.partition, acknowledgement_batches=batches
-                )
-            )
+        new = [place for place in wanted if place not in session.named]
+        topics = fetch_topics(new, said, rng)
         # What a request only acknowledges joins the session, too.
         gone = [place for place in {**session.named, **said} if place not in wanted]
         session.named = dict(wanted)
@@ -335,11 +295,8 @@ class ShareMember:
             max_records=records,
             batch_size=rng.choice((1, 10, records)),
             share_acquire_mode=rng.choice((0, 0, 1)),
-            topics=list(topics.values()),
-            forgotten_topics_data=[
-                share_fetch.ForgottenTopic(topic_id=place.topic_id, partitions=[place.partition])
-                for place in gone
-            ],
+            topics=topics,
+            forgotten_topics_data=forgotten_topics(gone),
         )
 
     def _refused(self, session: Session, code: ErrorCode) -> None:
@@ -365,7 +322,7 @@ class ShareMember:
         if not told.acquired_records or name is None:
             return
         who = f"{self.wire.name} from n{session.node_id}"
-        there = _offsets(told.records or b"")
+        there = offsets_in(told.records or b"")
         mine = {
             o for run in told.acquired_records for o in range(run.first_offset, run.last_offset + 1)
         }
@@ -412,7 +369,7 @@ class ShareMember:
     # -- acknowledging -------------------------------------------------------------------------
 
     def _say(
-        self, session: Session, said: Mapping[SharePlace, Mapping[int, int]]
+        self, session: Session, said: Mapping[SharePlace, Said]
     ) -> dict[SharePlace, dict[int, Held]]:
         """Before it is sent; what the member had of it."""
         had: dict[SharePlace, dict[int, Held]] = {}
@@ -429,7 +386,7 @@ class ShareMember:
     def _told(
         self,
         place: SharePlace,
-        said: Mapping[SharePlace, Mapping[int, int]],
+        said: Mapping[SharePlace, Said],
         had: Mapping[SharePlace, Mapping[int, Held]],
         sent: float,
         error: int,
@@ -460,35 +417,18 @@ class ShareMember:
     async def _acknowledge(
         self,
         session: Session,
-        said: Mapping[SharePlace, Mapping[int, int]],
+        said: Mapping[SharePlace, Said],
         *,
         renews: bool = False,
         closes: bool = False,
     ) -> bool:
         """A request of its own; whether the session goes on."""
-        topics = [
-            share_acknowledge.AcknowledgeTopic(
-                topic_id=place.topic_id,
-                partitions=[
-                    share_acknowledge.AcknowledgePartition(
-                        partition_index=place.partition,
-                        acknowledgement_batches=[
-                            share_acknowledge.AcknowledgementBatch(
-                                first_offset=first, last_offset=last, acknowledge_types=types
-                            )
-                            for first, last, types in _batches(kinds, self.rng)
-                        ],
-                    )
-                ],
-            )
-            for place, kinds in said.items()
-        ]
         request = ShareAcknowledgeRequest(
             group_id=self.group.name,
             member_id=self.member_id,
             share_session_epoch=CLOSE if closes else session.epoch,
             is_renew_ack=renews,
-            topics=topics,
+            topics=acknowledge_topics(said, self.rng),
         )
         sent = self._now
         had = self._say(session, said)
@@ -531,30 +471,3 @@ class ShareMember:
 
 
 _NAMES = {GAP: "gap said", ACCEPT: "accept", RELEASE: "release", REJECT: "reject", RENEW: "renew"}
-
-
-def _batches(said: Mapping[int, int], rng: random.Random) -> list[tuple[int, int, list[int]]]:
-    """Runs of offsets: with one type for all, or with one for each."""
-    runs: list[tuple[int, int, list[int]]] = []
-    each = rng.random() < 0.3
-    for offset in sorted(said):
-        kind = said[offset]
-        if runs and runs[-1][1] == offset - 1 and (each or runs[-1][2][0] == kind):
-            first, _, types = runs[-1]
-            runs[-1] = first, offset, [*types, kind] if each else types
-        else:
-            runs.append((offset, offset, [kind]))
-    return runs
-
-
-def _offsets(data: bytes | memoryview) -> set[int]:
-    """The offsets of the records in what was read; of control batches none."""
-    found: set[int] = set()
-    view, position = memoryview(data), 0
-    while position < len(view):
-        header = parse_header(view, position)
-        batch = bytes(view[position : position + header.size])
-        if not header.is_control:
-            found |= {record.offset for record in read_records(batch)}
-        position += header.size
-    return found

@@ -107,22 +107,6 @@ def some_writes_are_lost() -> None:
     SharePersister.write = write  # type: ignore[method-assign]
 
 
-def states_are_answered_before_committed() -> None:
-    """The state's coordinator answers before its records are committed."""
-    from penstock.coordinating.shard_driver import ShardDriver
-
-    def perform(self: Any, effects: Any, now_ms: int) -> None:
-        if type(self.shard).__name__ == "ShareStateShard":
-            replies, effects.replies[:] = list(effects.replies), []
-            original(self, effects, now_ms)
-            self._give(replies)
-        else:
-            original(self, effects, now_ms)
-
-    original = ShardDriver._perform
-    ShardDriver._perform = perform  # type: ignore[method-assign]
-
-
 def pruned_too_far() -> None:
     """The state topic is pruned up to the newest of all snapshots, not the oldest."""
     from penstock.coordinator.share_state.pruning import SnapshotOffsets
@@ -196,7 +180,6 @@ SHARE_MUTANTS: dict[str, Callable[[], Any]] = {
     "one-delivery-too-many": one_delivery_too_many,
     "unseen-is-done": unseen_is_done,
     "some-writes-are-lost": some_writes_are_lost,
-    "states-are-answered-before-committed": states_are_answered_before_committed,
     "pruned-too-far": pruned_too_far,
     "sessions-outlive-connections": sessions_outlive_connections,
     "aborted-records-are-given": aborted_records_are_given,
