@@ -246,6 +246,10 @@ FOUND_FROM = {
     "sessions-outlive-connections": (1, 0),
     "aborted-records-are-given": (1, 0),
     "states-of-topics-that-are-gone": (1, 0),
+    "some-writes-are-lost": (1, 0),
+    "dead-letters-are-lost": (1, 0),
+    "dead-letters-are-doubled": (1, 0),
+    "no-rest": (1, 0),
 }
 """How many nodes it takes (3), and a seed that found it soon when it was chosen (0); others may."""
 FOUND_WITHIN_SEEDS = 60

@@ -153,11 +153,20 @@ def dead_letters_are_lost() -> None:
     DeadLetterDriver._commit = commit  # type: ignore[method-assign]
 
 
-def dead_letters_without_markers() -> None:
-    """After a fail-over nobody looks which dead letters are written."""
-    from penstock.serving import dead_letters
+def dead_letters_are_doubled() -> None:
+    """One transaction of dead letters in three is committed, and taken for refused."""
+    from penstock.serving.dead_letter_topics import NotWritable
+    from penstock.serving.dead_letters import DeadLetterDriver
 
-    dead_letters.marked = lambda *_: []  # type: ignore[assignment]
+    async def commit(self: Any, batches: Any, marker: str) -> None:
+        await original(self, batches, marker)
+        numbers.append(len(numbers))
+        if batches and not len(numbers) % 3:
+            raise NotWritable("mutant", "it is said to be refused")
+
+    numbers: list[int] = []
+    original = DeadLetterDriver._commit
+    DeadLetterDriver._commit = commit  # type: ignore[method-assign]
 
 
 def no_rest() -> None:
@@ -185,6 +194,6 @@ SHARE_MUTANTS: dict[str, Callable[[], Any]] = {
     "aborted-records-are-given": aborted_records_are_given,
     "states-of-topics-that-are-gone": states_of_topics_that_are_gone,
     "dead-letters-are-lost": dead_letters_are_lost,
-    "dead-letters-without-markers": dead_letters_without_markers,
+    "dead-letters-are-doubled": dead_letters_are_doubled,
     "no-rest": no_rest,
 }
