@@ -60,7 +60,9 @@ def test_seeds(kind: str) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "how", [(), ("--transactions",), ("--shares",)], ids=["plain", "transactions", "shares"]
+    "how",
+    [(), ("--transactions",), ("--shares", "--nodes", "1")],
+    ids=["plain", "transactions", "share groups"],
 )
 def test_a_seed_gives_the_same_run_twice(how: tuple[str, ...]) -> None:
     """Whatever the hashes of strings are."""
