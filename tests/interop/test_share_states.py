@@ -67,6 +67,22 @@ def write_some(broker: BrokerProcess) -> ShareKey:
     return key
 
 
+def reject_one(broker: BrokerProcess, key: ShareKey) -> None:
+    """A record is to become a dead letter, with a cause, of which Kafka knows nothing."""
+    with RawClient(broker.host, broker.port) as client:
+        batch = StateBatch(
+            first_offset=WRITES, last_offset=WRITES, delivery_state=3, delivery_count=1, cause=1
+        )
+        named = Write(
+            state_epoch=3,
+            leader_epoch=7,
+            start_offset=-1,
+            delivery_complete_count=WRITES,
+            state_batches=[batch],
+        )
+        assert ShareStates(client).ask(WriteShareGroupStateRequest, key, named).error_code == 0
+
+
 def test_states_outlive_a_node_that_is_killed(node: BrokerProcess) -> None:
     key = write_some(node)
     node.kill()
@@ -87,7 +103,8 @@ def test_apaches_consumer_shows_the_records(node: BrokerProcess) -> None:
     if (reason := reference.missing()) is not None:
         pytest.skip(reason)
     key = write_some(node)
-    records = 2 + WRITES
+    reject_one(node, key)
+    records = 2 + WRITES + 1
     shown = Tools.output_alone(
         "console-consumer",
         "--bootstrap-server",
@@ -106,17 +123,20 @@ def test_apaches_consumer_shows_the_records(node: BrokerProcess) -> None:
     lines = [json.loads(record) for record in re.findall(r'\{"key".*?\}(?=\{"key"|\s|$)', shown)]
     assert len(lines) == records
     # A snapshot, then two updates each time.
-    assert [line["key"]["type"] for line in lines] == [0, 1, 1, 0, 1, 1, 0]
+    assert [line["key"]["type"] for line in lines] == [0, 1, 1, 0, 1, 1, 0, 1]
     for line in lines:
         assert line["key"]["data"] == {
             "groupId": key.group_id,
             "topicId": uuid_text(key.topic_id),
             "partition": 0,
         }
-    first, *_, last = (line["value"]["data"] for line in lines)
+    first, *_, last, rejected = (line["value"]["data"] for line in lines)
     assert (first["stateEpoch"], first["leaderEpoch"], first["startOffset"]) == (3, 0, 0)
     assert (last["snapshotEpoch"], last["stateEpoch"], last["leaderEpoch"]) == (2, 3, 7)
     assert last["deliveryCompleteCount"] == WRITES
     assert last["stateBatches"] == [
         {"firstOffset": 0, "lastOffset": WRITES - 1, "deliveryState": 2, "deliveryCount": 1}
+    ]
+    assert rejected["stateBatches"] == [
+        {"firstOffset": WRITES, "lastOffset": WRITES, "deliveryState": 3, "deliveryCount": 1}
     ]

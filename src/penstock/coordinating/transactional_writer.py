@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.coordinating")
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000
-"""After which the coordinator aborts; more than the steps of a write can take together."""
+"""More than the steps of a write can take together."""
 STEP_S_MAX: Final = 10.0
 """How long one step is tried: an answer that passes, or none, is asked for again until then."""
 ANSWER_S_MAX: Final = 8.0
@@ -155,6 +155,8 @@ class WriterEnvironment:
     transactions: TransactionCoordinator
     groups: GroupCoordinator
     here: LocalNode
+    timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    """After which the coordinator aborts a transaction; it may not allow more."""
 
 
 class _Producer(NamedTuple):
@@ -191,7 +193,7 @@ class TransactionalWriter:
     async def _init(self, before: _Producer) -> _Producer:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            transaction_timeout_ms=self._env.timeout_ms,
             producer_id=before.producer_id,
             producer_epoch=before.epoch,
         )

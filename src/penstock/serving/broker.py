@@ -22,6 +22,8 @@ from penstock.controlling.controller_access import ControllerAccess
 from penstock.controlling.metadata_log import metadata_log_config
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.controlling.suspicions import Suspicions
+from penstock.coordinating.consumed_offsets import ConsumedOffsets
+from penstock.coordinating.consumed_retention import ConsumedRetention
 from penstock.coordinating.coordinators import CoordinatorEnvironment
 from penstock.coordinating.end_offsets import EndOffsets
 from penstock.coordinating.group_coordinator import GroupCoordinator
@@ -32,7 +34,10 @@ from penstock.coordinating.transaction_coordinator import TransactionCoordinator
 from penstock.coordinating.transaction_markers_here import MarkersHere
 from penstock.coordinating.transaction_verification import TransactionVerifier
 from penstock.coordinating.transactional_commits import TransactionalCommits
-from penstock.coordinating.transactional_writer import WriterEnvironment
+from penstock.coordinating.transactional_writer import (
+    TRANSACTION_TIMEOUT_MS,
+    WriterEnvironment,
+)
 from penstock.log.manager import LogManager
 from penstock.metadata.delta import MetadataDelta
 from penstock.metadata.image import MetadataImage, ResourceType
@@ -134,6 +139,7 @@ class Broker:
         self.persister = SharePersister(self.node_id, self.brokers, peers, self.share_states)
         ends = EndOffsets(self.node_id, self.metadata, self.replicas, self.brokers, peers)
         self.groups = GroupCoordinator(coordinating, self.persister, ends)
+        self.consumed = self._consumed_retention()
         self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
         self.transactions = TransactionCoordinator(
             coordinating,
@@ -289,6 +295,7 @@ class Broker:
             self.transactions,
             self.groups,
             here,
+            min(TRANSACTION_TIMEOUT_MS, self.config.transaction_max_timeout_ms),
         )
 
     def _append_service(self, hints: LeaderHints, rights: Rights) -> AppendService:
@@ -331,6 +338,14 @@ class Broker:
         )
         return ShareService(
             self.metadata, self.replicas, partitions, hints, self.rights, lambda: config.config
+        )
+
+    def _consumed_retention(self) -> ConsumedRetention:
+        offsets = ConsumedOffsets(
+            self.node_id, self.metadata, self.groups, self.persister, self.brokers, self.peers
+        )
+        return ConsumedRetention(
+            self.metadata, self.replicas, offsets, self.topic_config, self.clock
         )
 
     @property
@@ -433,14 +448,16 @@ class Broker:
 
     def end_waiting(self) -> None:
         """The node stops: parked fetches are answered with what is there, requests that wait for a
-        coordinator with an error.
+        coordinator with an error. What waits for other replicas is given up a little later.
         """
         self.groups.end_waiting()
         self.transactions.end_waiting()
         self.share.end_waiting()
+        self.dead_letters.end_waiting()
         self.persister.end_waiting()
         self.share_states.end_waiting()
         self.reads.end_waiting()
+        self.appends.end_waiting()
 
     async def stop(self) -> None:
         """Finish what is in flight; the logs are closed by their owner."""

@@ -118,6 +118,8 @@ class DeadLetters:
         self.alarm = Alarm(log, level=logging.WARNING)
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="dead-letters")
         self.counts: dict[str, DeadLetterCounts] = {}
+        self.running: dict[DeadLetterDriver, None] = {}
+        self.is_stopping = False
         self._pausing: dict[DeadLetterDriver, None] = {}
 
     def of(self, share: ShareDriver) -> DeadLetterDriver:
@@ -143,6 +145,12 @@ class DeadLetters:
         """A topic or a setting: what was refused may be possible now."""
         for driver in self._pausing:
             driver.woken.set()
+
+    def end_waiting(self) -> None:
+        """The node stops: what is not written is the next leader's."""
+        self.is_stopping = True
+        for driver in list(self.running):
+            driver.stop()
 
     def stop(self) -> None:
         self.worker.shutdown()
@@ -186,8 +194,18 @@ class DeadLetterDriver:
 
     def begin(self) -> None:
         """There are dead letters to be written."""
-        if self._task is None:
+        if self._task is None and not self._env.is_stopping:
             self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._ended)
+            self._env.running[self] = None
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        del self._env.running[self]
+        core = self._share.core
+        if self._share.is_active and core is not None and core.has_dead_letters:
+            self.begin()  # they have come since
+        self._share.leave_if_idle()
 
     def stop(self) -> None:
         """The share-partition is not to be used any more."""
@@ -201,6 +219,8 @@ class DeadLetterDriver:
         `PenstockError` if it is not possible at the moment.
         """
         async with self._lock:
+            if not self._ready and not (await self._marker()).metadata:
+                return  # nor will there be one of what is archived: nothing was opened since
             await self._be_ready()
             if self._marked:
                 await self._clear()
@@ -230,9 +250,6 @@ class DeadLetterDriver:
         except Exception as e:
             log.exception("dead letters of %r cannot be written", self._share)
             self._share.fence(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(e)))
-        finally:
-            self._task = None
-            self._share.leave_if_idle()
 
     async def _step(self) -> bool:
         """Do what is next; whether there may be more."""
@@ -304,9 +321,7 @@ class DeadLetterDriver:
         self._ready = False
         await self._writer.open()
         await self._check_leadership()
-        group_id = self._origin.marker_group
-        found = await self._writer.committed(group_id, [self._place])
-        position = found.get(self._place, Position(0, ""))
+        position = await self._marker()
         self._offset, self._marked = position.offset, bool(position.metadata)
         named = marked(position.metadata, self._share.key.topic_id, self._state_epoch)
         letters = self._core.dead_letters(_ALL) if named else []
@@ -316,6 +331,11 @@ class DeadLetterDriver:
             await self._settle(inside)
         self._ready = True
         return True
+
+    async def _marker(self) -> Position:
+        """What is committed, when no transaction is open that would change it."""
+        found = await self._writer.committed(self._origin.marker_group, [self._place])
+        return found.get(self._place, Position(0, ""))
 
     async def _check_leadership(self) -> None:
         """That no later leader has read the state: if one does from now on, it opens the writer

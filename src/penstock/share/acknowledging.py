@@ -15,27 +15,27 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.share.locks import Locks
+from penstock.share.types import Cause
 from penstock.share.values import AckBatch, AckType, ShareLimits
 from penstock.share.window import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
+    ARCHIVING,
     AVAILABLE,
     Window,
     value_runs,
 )
 
-TARGETS: Final = {
-    AckType.GAP: ARCHIVED,
-    AckType.ACCEPT: ACKNOWLEDGED,
-    AckType.RELEASE: AVAILABLE,
-    AckType.REJECT: ARCHIVED,
-}
-"""The state that a type of acknowledgement leads to. To be released too often leads to ARCHIVED,
-and with dead letters that and REJECT lead to ARCHIVING.
-"""
+_TARGETS: Final = (ARCHIVED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)
+"""The state that GAP, ACCEPT, RELEASE and REJECT lead to, if nothing else does."""
 
+# An enum's member is slower than a number on the way of every acknowledgement.
+RELEASE: Final = int(AckType.RELEASE)
+RENEW: Final = int(AckType.RENEW)
+_REJECT: Final = int(AckType.REJECT)
 _TYPE_MAX: Final = max(AckType)
+_NO_CAUSE, _REJECTED, _LIMIT = map(int, (Cause.NONE, Cause.REJECTED, Cause.LIMIT))
 
 
 class Said(NamedTuple):
@@ -44,6 +44,17 @@ class Said(NamedTuple):
     begin: int
     end: int
     type: int
+
+
+def outcome(limits: ShareLimits, said: int, count: int) -> tuple[int, int]:
+    """The state of a record of which that is said, after so many deliveries, and the cause."""
+    if said == _REJECT:
+        cause = _REJECTED
+    elif said == RELEASE and count >= limits.delivery_count_limit:
+        cause = _LIMIT
+    else:
+        return _TARGETS[said], _NO_CAUSE
+    return (ARCHIVING, cause) if limits.dead_letters else (ARCHIVED, _NO_CAUSE)
 
 
 def checked(

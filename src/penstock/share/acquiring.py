@@ -162,7 +162,8 @@ class Acquiring:
         """Takes unseen records of the window, and leaves free what is beyond an exact quota."""
         window = self._window
         for part_first, part_last in self._divided(first, last):
-            begin, end = window.position(part_first), window.position(part_last) + 1
+            begin = window.position(part_first)
+            end = begin + part_last - part_first + 1
             stop = end if self._whole_batches else min(end, begin + quota)
             window.begin_batch(begin)
             self._take(begin, stop, UNSEEN, 0)

@@ -8,7 +8,7 @@ along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from penstock.share.types import StateBatch
@@ -53,9 +53,9 @@ class Change:
         self.start_offset = window.start
         self.delivery_complete_count = window.done_or_about_to_be
         self.batches = begun
-        self.undo: list[StateBatch] = []
+        self.undo: Sequence[StateBatch] = ()
         """What was done and is revived: as it is again if this is not written."""
-        self.condemned: list[OffsetRange] = []
+        self.condemned: Sequence[OffsetRange] = ()
         """Facts that make records wait to be dead letters, once they are written."""
         if facts or around:
             said = settled(window, facts)

@@ -2,24 +2,19 @@
 
 ARCHIVING is persisted before anybody writes a dead letter, with the cause, so that a leader that
 comes after knows of it. Who writes them takes records, and says of each whether that is done: then
-it is archived, else it is offered again.
+it is archived, else it is offered again. As many may wait as a window has room for
+(`acquiring.WINDOW_SPAN_MAX`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from penstock.base.errors import invariant
 from penstock.share.changes import OffsetRange
 from penstock.share.types import Cause
 from penstock.share.values import DeadLetter
 from penstock.share.window import ARCHIVED, ARCHIVING, TAKEN, Window
-
-DEAD_LETTERS_WAITING_MAX: Final = 100_000
-"""Records of a share-partition that wait to be written as dead letters; then its window grows no
-more.
-"""
 
 
 def take(window: Window, records_max: int) -> list[DeadLetter]:

@@ -25,9 +25,8 @@ Invariants:
 * A lock that runs out frees its records at once, whether that can be persisted or not.
 * The start moves only over records that are done, and over what is gone from the log.
 * The window grows while fewer than `record_locks_max` of its records are unfinished. Those that are
-  parked or archiving do not count, until they are too many (DEAD_LETTERS_WAITING_MAX, and
-  WINDOW_SPAN_MAX for what memory holds). What is free inside may be acquired in any case. Kafka
-  counts the finished ones, too.
+  parked or archiving do not count, until the window has WINDOW_SPAN_MAX records in memory. What
+  is free inside may be acquired in any case. Kafka counts the finished ones, too.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from typing import Final
 
 from penstock.base.errors import invariant
 from penstock.share import acknowledging, dead_letters, describing, reviving
+from penstock.share.acknowledging import RELEASE, RENEW
 from penstock.share.acquiring import (
     WINDOW_SPAN_MAX,
     Acquiring,
@@ -44,12 +44,11 @@ from penstock.share.acquiring import (
     without,
 )
 from penstock.share.changes import Change, OffsetRange
-from penstock.share.dead_letters import DEAD_LETTERS_WAITING_MAX
 from penstock.share.loading import loaded
 from penstock.share.locks import Locks
 from penstock.share.parking import Parking
 from penstock.share.reviving import OFFSETS_SPAN_MAX, REVIVED_RECORDS_MAX, Revived
-from penstock.share.types import Cause, ShareState, StateBatch
+from penstock.share.types import ShareState, StateBatch
 from penstock.share.values import (
     AckBatch,
     AckType,
@@ -123,7 +122,7 @@ class SharePartition:
         """Where the next fetch has to read: at the first record that may be acquired."""
         window = self._window
         position = window.next_open(0, len(window)) if window.open else None
-        return window.end + 1 if position is None else window.start + position
+        return window.end + 1 if position is None else window.offset(position)
 
     @property
     def delivery_complete_count(self) -> int:
@@ -197,7 +196,7 @@ class SharePartition:
             window = self._fold()
             if len(window.states) >= WINDOW_SPAN_MAX:
                 return 0
-        if window.dead >= DEAD_LETTERS_WAITING_MAX or window.span >= OFFSETS_SPAN_MAX:
+        if window.folds is not None and window.span >= OFFSETS_SPAN_MAX:
             return 0
         return self.limits.record_locks_max - window.unfinished
 
@@ -249,8 +248,9 @@ class SharePartition:
         acquired: list[Acquired] = []
         if (quota := self._quota(max_records, mode, members)) > 0:
             limit, lock = self.limits.delivery_count_limit, self._locks.next_id
-            acquiring = Acquiring(window, lock, limit, batches, quota, batch_size, mode)
-            acquiring.run(stretches, self._room())
+            room = self._room()  # this may fold the window, which makes another of it
+            acquiring = Acquiring(self._window, lock, limit, batches, quota, batch_size, mode)
+            acquiring.run(stretches, room)
             acquired = acquiring.acquired
             self._unsaved += acquiring.missing
         if acquired:
@@ -297,12 +297,12 @@ class SharePartition:
         for begin, end, said in acknowledging.checked(
             window, locks, self.limits, member_id, batches
         ):
-            if said == AckType.RENEW:
+            if said == RENEW:
                 renewed.append((window.offset(begin), window.offset(end) - 1))
                 locks.let_go(window.unlock(begin, end))
                 window.lock(begin, end, locks.next_id)
             else:
-                self._begin(begun, begin, end, AckType(said))
+                self._begin(begun, begin, end, said)
         if renewed:
             locks.add(member_id, now_ms, self.limits.lock_duration_ms, renewed)
         return self._change(begun) if begun else None
@@ -315,7 +315,7 @@ class SharePartition:
             for first, stop in window.locked_by(lock.id, lock.first_offset, lock.last_offset):
                 for begin, end, state in window.state_runs(first, stop):
                     if state == ACQUIRED:
-                        self._begin(begun, begin, end, AckType.RELEASE)
+                        self._begin(begun, begin, end, RELEASE)
                 self._locks.let_go(window.unlock(first, stop))
         return self._change(begun) if begun else None
 
@@ -338,29 +338,19 @@ class SharePartition:
 
     def _saves_again(self, now_ms: int) -> bool:
         """Whether it is time to persist what could not be."""
-        if self._save_again_ms is None or self._save_again_ms > now_ms:
-            return False
-        self._save_again_ms = None
-        return bool(self._unsaved)
+        is_due = self._save_again_ms is not None and self._save_again_ms <= now_ms
+        if is_due:
+            self._save_again_ms = None
+        return is_due and bool(self._unsaved)
 
-    def _begin(self, begun: list[StateBatch], begin: int, end: int, said: AckType) -> None:
+    def _begin(self, begun: list[StateBatch], begin: int, end: int, said: int) -> None:
         """Records that a member holds are changing from now on."""
         window = self._window
         for first, stop, count in window.count_runs(begin, end):
-            state, cause = self._after(said, count)
-            offsets = window.offset(first), window.offset(stop) - 1
+            state, cause = acknowledging.outcome(self.limits, said, count)
+            offset = window.offset(first)
             window.move(first, stop, ACQUIRED, CHANGING | state)
-            begun.append(StateBatch(*offsets, state, count, cause))
-
-    def _after(self, said: AckType, count: int) -> tuple[int, Cause]:
-        """The state of a record of which that is said, after so many deliveries."""
-        if said == AckType.REJECT:
-            cause = Cause.REJECTED
-        elif said == AckType.RELEASE and count >= self.limits.delivery_count_limit:
-            cause = Cause.LIMIT
-        else:
-            return acknowledging.TARGETS[said], Cause.NONE
-        return (ARCHIVING, cause) if self.limits.dead_letters else (ARCHIVED, Cause.NONE)
+            begun.append(StateBatch(offset, offset + stop - first - 1, state, count, cause))
 
     def _free(self, begin: int, end: int, now_ms: int) -> bool:
         """Frees at once those of these records that are acquired; whether there were any."""
@@ -372,7 +362,7 @@ class SharePartition:
             found = True
             self._unsaved.append((window.offset(first), window.offset(stop) - 1))
             for run, run_end, count in window.count_runs(first, stop):
-                after, cause = self._after(AckType.RELEASE, count)
+                after, cause = acknowledging.outcome(self.limits, RELEASE, count)
                 if after == AVAILABLE:
                     self._rest(run, run_end, ACQUIRED, count, now_ms)
                 elif after == ARCHIVING:

@@ -170,8 +170,9 @@ class Window:
     def unfinished(self) -> int:
         """Records that members have to finish, those apart that rest."""
         numbers = self.numbers
-        waiting = numbers[PARKED] + self.dead
-        return len(self.states) - numbers[ACKNOWLEDGED] - numbers[ARCHIVED] - waiting
+        done = numbers[ACKNOWLEDGED] + numbers[ARCHIVED]
+        dead = numbers[ARCHIVING] + numbers[CONDEMNED] + numbers[TAKEN]
+        return len(self.states) - done - dead - numbers[PARKED]
 
     @property
     def held(self) -> int:
@@ -363,11 +364,13 @@ class Window:
             begin = self.bounds.rfind(1, 0, records)
             self.cut_off = records - begin + (self.cut_off if begin == 0 else 0)
             self.bounds[records] = 1
-        start = self.offset(records)
+        start = self.start + records if self.folds is None else self.folds.offset(records)
         for cells in (self.states, self.counts, self.bounds):
             del cells[:records]
         del self.locks[:records]
-        self._begin_at(start)
+        self.start = start
+        if self.folds is not None:
+            self._begin_at(start)
 
     def cut_to(self, offset: int) -> None:
         """Drops what is below an offset, which may be beyond the end."""

@@ -76,6 +76,10 @@ def certificate(days: float) -> dict[str, str]:
     return constant("penstock_certificate_not_after_seconds", days * 24 * 3600, LISTENER_AT)
 
 
+def dead_letters_waiting(records: int) -> dict[str, str]:
+    return constant("penstock_share_dead_letters_waiting", records, AT[:-1] + ',group="workers"}')
+
+
 def produce(failed: int) -> dict[str, str]:
     return {
         f"penstock_produce_requests_total{AT}": "0+100x600",
@@ -214,6 +218,12 @@ CASES = (
         "PenstockAuditEventsLost",
         {f"penstock_audit_events_dropped_total{AT}": "0x25 7 7 7 7 7 7 7"},
         {f"penstock_audit_events_dropped_total{AT}": "0x5 7x40"},
+    ),
+    Case(
+        "PenstockDeadLettersWait",
+        dead_letters_waiting(3),
+        dead_letters_waiting(0),
+        labels=NODE | {"group": "workers"},
     ),
 )
 

@@ -12,7 +12,8 @@ Indented below an event stands what must come of it:
     read a-0 [leader=N]             ReadShareGroupState; leader epoch 0 unless it says
     write a-0 [epoch=N] [leader=N] [start=N] [done=N] [BATCH ...]
                                     WriteShareGroupState; a batch is FIRST-LAST:STATE*COUNT, where
-                                    the state is `free`, `acked` or `dead`; epochs 0, start -1
+                                    the state is `free`, `acked`, `dying` or `dead`; ~N is its
+                                    cause, ! says that it replaces what was; epochs 0, start -1
     delete a-0                      DeleteShareGroupState
     summary a-0                     ReadShareGroupStateSummary
     prune, cold                     what happens from time to time
@@ -40,7 +41,7 @@ from penstock.wire.messages import read_share_group_state_summary as summary
 from penstock.wire.messages import write_share_group_state as write
 from unit.coordinator.share_state.rig import Rig
 
-STATES = {"free": 0, "acked": 2, "dead": 4}
+STATES = {"free": 0, "acked": 2, "dying": 3, "dead": 4}
 NAMES = {number: name for name, number in STATES.items()}
 
 
@@ -143,12 +144,15 @@ class Scenario:
 def batch(word: str) -> write.StateBatch:
     offsets, _, rest = word.partition(":")
     first, _, last = offsets.partition("-")
-    state, _, count = rest.partition("*")
+    said, _, cause = rest.rstrip("!").partition("~")
+    state, _, count = said.partition("*")
     return write.StateBatch(
         first_offset=int(first),
         last_offset=int(last),
         delivery_state=STATES[state],
         delivery_count=int(count),
+        cause=int(cause or 0),
+        replaces=rest.endswith("!"),
     )
 
 
@@ -182,6 +186,7 @@ def record_shown(record: CoordinatorRecord) -> str:
 def batches_shown(batches: Iterable[Any]) -> str:
     shown = [
         f"{b.first_offset}-{b.last_offset}:{NAMES[b.delivery_state]}*{b.delivery_count}"
+        + (f"~{b.cause}" if b.cause else "")
         for b in batches
     ]
     return f"[{', '.join(shown)}]"

@@ -144,4 +144,4 @@ async def persisted(rig: Rig, topic: RawTopic, index: int = 0) -> tuple[int, lis
     key = ShareKey(GROUP, topic.id, index)
     epoch = rig.broker.replicas.leader_of(topic.name, index).leader_epoch
     state = await rig.broker.persister.read(key, epoch)
-    return state.start_offset, [tuple(batch) for batch in state.batches]
+    return state.start_offset, [tuple(batch[:4]) for batch in state.batches]

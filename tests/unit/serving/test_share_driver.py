@@ -16,6 +16,7 @@ from penstock.partitions.partition import Partition
 from penstock.serving.share_driver import ShareDriver, ShareEnvironment, State
 from penstock.share.partition import AckBatch, AcquireMode, ShareLimits
 from penstock.share.types import RecordState, ShareKey, ShareState, StateBatch
+from penstock.share.values import BackoffType, RetryBackoff
 from unit.net.served import run
 from unit.serving.rig import until
 
@@ -91,7 +92,9 @@ class _Replica:
     """The partition, as far as it matters here."""
 
     leader_epoch = 7
-    log = _Log()
+
+    def __init__(self) -> None:
+        self.log = _Log()
 
 
 class Waiting:
@@ -351,3 +354,82 @@ def test_a_log_that_begins_later_moves_the_start() -> None:
         assert write.start_offset == 8
 
     run(test)
+
+
+# -- what is revived, and what rests -----------------------------------------------------------
+
+
+def test_what_is_revived_is_written_before_anybody_gets_it() -> None:
+    async def body() -> None:
+        rig = Rig(100)
+        driver = await rig.loaded()
+        driver.revive([(5, 5)], rig._answered)
+        [write] = rig.persister.writes
+        done = RecordState.ACKNOWLEDGED
+        assert write.start_offset == 5
+        assert write.batches == [
+            StateBatch(5, 5, RecordState.AVAILABLE, 0, replaces=True),
+            StateBatch(6, 99, done, 0, replaces=True),
+        ]
+        assert driver.core is not None
+        assert not driver.core.has_available
+        rig.persister.answer()
+        assert rig.answers == [None]
+        assert driver.fetch_offset == 5
+        driver.core.invariants()
+
+    run(body)
+
+
+def test_a_revival_that_is_not_written_leaves_the_start_where_it_was() -> None:
+    """The write that waits behind it was made while the start was further back."""
+
+    async def body() -> None:
+        rig = Rig(100)
+        driver = await rig.loaded()
+        rig.acquire((100, 109))
+        driver.revive([(5, 5)], rig._answered)
+        driver.acknowledge(MEMBER, [AckBatch(105, 109, [ACCEPT])], rig._answered)
+        rig.persister.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert rig.answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert [write.start_offset for write in rig.persister.writes] == [100]
+        rig.persister.answer()
+        assert driver.core is not None
+        assert driver.core.start_offset == 100
+        driver.core.invariants()
+
+    run(body)
+
+
+def test_what_the_log_has_no_more_is_not_revived() -> None:
+    async def body() -> None:
+        rig = Rig(100)
+        driver = await rig.loaded()
+        cast(Any, driver.partition).log.log_start_offset = 50
+        driver.revive([(5, 9)], rig._answered)
+        assert rig.answers == [None]
+        driver.revive([(45, 50)], rig._answered)
+        [write] = rig.persister.writes
+        assert write.start_offset == 50
+
+    run(body)
+
+
+def test_a_record_that_has_rested_wakes_who_waits() -> None:
+    async def body() -> None:
+        rig = Rig()
+        driver = await rig.loaded()
+        assert driver.core is not None
+        backoff = RetryBackoff(BackoffType.CONSTANT, 40, 1, 40)
+        driver.core.limits = LIMITS._replace(retry=backoff)
+        rig.acquire((0, 0))
+        driver.acknowledge(MEMBER, [AckBatch(0, 0, [RELEASE])], rig._answered)
+        rig.persister.answer()
+        assert not driver.core.has_available
+        waiting = Waiting()
+        driver.waiting[waiting] = None
+        rig.clock.ms = 40
+        await until(lambda: waiting.woken > 0)
+        assert driver.core.has_available
+
+    run(body)

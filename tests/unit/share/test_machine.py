@@ -331,4 +331,4 @@ class SharePartitionAgainstModel(RuleBasedStateMachine):
 
 
 TestSharePartition = SharePartitionAgainstModel.TestCase
-TestSharePartition.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestSharePartition.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)

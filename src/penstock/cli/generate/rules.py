@@ -61,6 +61,7 @@ def rules(job: str) -> list[Alert]:
         *_storage(nodes),
         *_service(nodes),
         *_security(nodes),
+        *_queues(nodes),
     ]
 
 
@@ -312,4 +313,16 @@ def _security(nodes: Nodes) -> Iterator[Alert]:
         f"{_HERE} has lost events of the audit log",
         "They could not be written to __audit in time. See whether its partitions have leaders and"
         " enough replicas in sync; penstock.audit.overflow=refuse lets nothing go unseen.",
+    )
+
+
+def _queues(nodes: Nodes) -> Iterator[Alert]:
+    yield Alert(
+        "PenstockDeadLettersWait",
+        Severity.WARNING,
+        f"{nodes.all(table.SHARE_DEAD_LETTERS_WAITING)} > 0",
+        "10m",
+        f"Dead letters of share group {{{{ $labels.group }}}} wait on {_HERE}",
+        f"{table.SHARE_DEAD_LETTER_FAILURES.name} says why they cannot be written. They are tried"
+        " again; if too many wait, the group gets nothing new of their partitions.",
     )
