@@ -242,6 +242,8 @@ FOUND_FROM = {
     "recovery-points-of-the-removed": (3, 28),
     "changes-of-acls-are-overlooked": (1, 0),
     "everybody-is-allowed": (1, 0),
+    "one-delivery-too-many": (1, 0),
+    "unseen-is-done": (1, 0),
     "pruned-too-far": (1, 0),
     "sessions-outlive-connections": (1, 0),
     "aborted-records-are-given": (1, 0),

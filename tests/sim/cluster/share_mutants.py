@@ -73,13 +73,13 @@ def counts_are_not_persisted() -> None:
 
 def one_delivery_too_many() -> None:
     """The limit of deliveries is one higher than it was set."""
-    from penstock.share.partition import SharePartition
+    from penstock.share import acknowledging
 
-    def after(self: Any, count: int) -> int:
-        return original(self, count - 1)
+    def outcome(limits: Any, said: int, count: int) -> Any:
+        return original(limits, said, count - 1)
 
-    original = SharePartition._after
-    SharePartition._after = after  # type: ignore[method-assign]
+    original = acknowledging.outcome
+    acknowledging.outcome = outcome
 
 
 def unseen_is_done() -> None:
