@@ -152,9 +152,10 @@ peers:
 	done
 
 # Bugs are put into the sources, so the compiled package has none to find.
-sim: $(INSTALLED_DEV) $(if $(filter compiled,$(PACKAGE)),$(COMPILED_MADE))  ## SEEDS (1000) whole clusters with faults, simulated, from seed FROM (0); with transactions; all mutants (PACKAGE=compiled: none)
+sim: $(INSTALLED_DEV) $(if $(filter compiled,$(PACKAGE)),$(COMPILED_MADE))  ## SEEDS (1000) whole clusters with faults, simulated, from seed FROM (0); with transactions; with share groups; all mutants (PACKAGE=compiled: none)
 	$(SIM) --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS) --paths
 	$(SIM) --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS) --paths --transactions
+	$(SIM) --seeds $(SEEDS) --from $(FROM) --jobs $(JOBS) --paths --shares
 	$(if $(filter compiled,$(PACKAGE)),,$(SIM) --mutants all)
 
 fuzz: $(INSTALLED_DEV)  ## random input to codec and connection for FUZZ_SECONDS (600)

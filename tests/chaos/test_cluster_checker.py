@@ -19,6 +19,7 @@ from chaos.cluster.history import (
     Failed,
     Fault,
     Fetched,
+    Given,
     History,
     Initialised,
     Offsets,
@@ -26,6 +27,7 @@ from chaos.cluster.history import (
     Read,
     Recorder,
     Sent,
+    Settled,
     Stable,
     Trouble,
 )
@@ -63,6 +65,27 @@ def history(*events: Any, final: list[str] | None = None, **fields: Any) -> Hist
 
 def fault(began: float, healed: float) -> Fault:
     return Fault("kill", (1,), began, healed, healed, (P,))
+
+
+def given(
+    offset: int, at: float, member: str = "m", count: int = 1, value: str | None = None
+) -> Given:
+    return Given(at - 0.1, at, member, P, offset, f"a{offset}" if value is None else value, count)
+
+
+def said(offset: int, at: float, kind: str = "accept", member: str = "m") -> tuple[Any, ...]:
+    """A member says something, and is answered a second later."""
+    return (
+        Settled(at, None, member, P, offset, kind),
+        Settled(at, at + 1.0, member, P, offset, kind),
+    )
+
+
+def shared(*events: Any) -> History:
+    """The good history, and a share group that has finished both messages; `events` are added."""
+    return history(
+        given(0, 10.0), *said(0, 11.0), given(1, 10.0), *said(1, 11.0, "reject"), *events
+    )
 
 
 def transactions(
@@ -151,6 +174,19 @@ GOOD = {
         writers={P: {0: (5, 0), 1: (5, 0), 2: (5, 1), 3: (5, 1)}},
     ),
     "healed": history(fault(0.0, 0.2)),
+    "shared": shared(),
+    "shared, released and given again": shared(
+        *said(0, 11.0, "release"), given(0, 12.5, "n", 2), *said(0, 13.0, member="n")
+    ),
+    "shared, given late": shared(given(0, 15.0, "n", 2)),
+    "shared, held twice over a fault": history(
+        fault(0.0, 0.1),
+        given(0, 10.0),
+        given(0, 11.0, "n", 2),
+        *said(0, 12.0),
+        given(1, 10.0),
+        *said(1, 11.0),
+    ),
 }
 
 BAD = {
@@ -243,6 +279,20 @@ BAD = {
         history(Stable(1, 2, Q, 0, 2), Stable(90, 91, Q, 0, 2)),
         history(Stable(1, 2, Q, 0, 2), Stable(90, 91, Q, 1, 2), Stable(92, 93, Q, 2, 2)),
         history(fault(1.0, 2.0), Stable(1, 2, Q, 0, 2), Stable(90, 91, Q, 0, 2)),
+    ],
+    "lost to a share group": [
+        history(given(0, 10.0), *said(0, 11.0)),
+        history(given(0, 10.0), *said(0, 11.0), given(1, 10.0), *said(1, 11.0, "release")),
+    ],
+    "unlike in a share group": [shared(given(0, 11.5, value="b0"))],
+    "finished and given again": [
+        shared(given(0, 30.0, "n", 2)),
+        shared(given(1, 30.0, "n", 2)),
+    ],
+    "given too often": [shared(given(0, 11.5, count=11))],
+    "held by two members": [
+        shared(given(0, 10.5, "n", 2)),
+        shared(given(1, 10.5, count=2)),
     ],
     "dead after healing": [
         history(fault(2.0, 3.0)),

@@ -1,11 +1,12 @@
 """Chaos on a whole cluster: real processes, real clients, real faults, and a checker.
 
 `python -m tests.chaos.cluster --minutes 5` runs it. The parts: `workload` (clients that record what
-they did and saw), `acl_churn` (ACLs of somebody else that come and go),
-`transactions` (transactional workers, each a process, and who reads what they
-commit), `nemesis` (faults, from a seed), `network` (what carries the traffic and can be cut),
-`history` (the record), `checker` and `txn_checker` (pure functions over the record), `replicas`
-(the log directories of stopped nodes, compared), `report` (the table), `run` (all of it together).
+they did and saw), `acl_churn` (ACLs of somebody else that come and go), `transactions`
+(transactional workers, each a process, and who reads what they commit), `share_clients` (members of
+a share group), `nemesis` (faults, from a seed), `network` (what carries the traffic and can be
+cut), `history` (the record), `checker`, `txn_checker` and `share_checker` (pure functions over the
+record), `replicas` (the log directories of stopped nodes, compared), `report` (the table), `run`
+(all of it together).
 """
 
 from __future__ import annotations

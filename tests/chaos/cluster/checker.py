@@ -30,6 +30,7 @@ from .history import (
     Trouble,
 )
 from .order import Highest
+from .share_checker import SHARE_CHECKS
 from .txn_checker import TXN_CHECKS
 
 # After a fault is over, every partition takes writes again within this time.
@@ -285,6 +286,7 @@ CHECKS: dict[str, Callable[[History], Iterator[str]]] = {
     "trouble": trouble,
     "dead after healing": dead_after_healing,
     **TXN_CHECKS,
+    **SHARE_CHECKS,
 }
 
 

@@ -185,6 +185,32 @@ class Stuck(NamedTuple):
     who: str
 
 
+class Given(NamedTuple):
+    """A poll of a share group's member returned a message."""
+
+    called: float
+    at: float
+    member: str
+    partition: Partition
+    offset: int
+    value: str
+    count: int
+    """How often it was delivered, as the leader says."""
+
+
+class Settled(NamedTuple):
+    """A member says what became of a message; `at` is None until that was answered, which is an
+    event of its own.
+    """
+
+    called: float
+    at: float | None
+    member: str
+    partition: Partition
+    offset: int
+    kind: str
+
+
 class Fault(NamedTuple):
     """One fault from its beginning to its healing; `led` is what its victims led at the time."""
 
@@ -199,6 +225,8 @@ class Fault(NamedTuple):
 
 Event = (
     Sent
+    | Given
+    | Settled
     | Acked
     | Failed
     | Read

@@ -22,17 +22,20 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from support.cluster import Cluster
 from support.cluster_locked import Lock
 from support.helpers import QUIET
+from support.share_groups import set_group
 from support.waiting import eventually
 
 from .acl_churn import AclChurn
 from .auditor import Auditor
 from .checker import Violation, check
 from .faults import FAULTS, OF_LOCKS, mount_small_disk, unmount
-from .history import Acked, Failed, History, Partition, Recorder, Trouble
+from .history import Acked, Failed, History, Partition, Recorder, Settled, Trouble
 from .nemesis import Nemesis
 from .network import choose
 from .replicas import METADATA, compare, writers
 from .report import percentile, table
+from .share_checker import DELIVERIES_MAX, DONE
+from .share_clients import SHARE_GROUP, ShareClient
 from .transactions import Transactions, committed_offsets, read_committed
 from .workload import Plan, ReaderClient, Workload
 
@@ -41,7 +44,16 @@ LIVE_EVERY_SECONDS = 1.0
 READ_SECONDS_MAX = 60.0
 OFFSETS_TOPIC = "__consumer_offsets"
 # The cleaner works on each node by itself, so compacted copies may rightly differ.
-SETTINGS = {"log.cleaner.enable": "false"}
+SETTINGS = {
+    "log.cleaner.enable": "false",
+    "share.coordinator.state.topic.num.partitions": "3",
+}
+SHARE_SETTINGS = {
+    "share_auto_offset_reset": "earliest",
+    "share_delivery_count_limit": str(DELIVERIES_MAX),
+}
+SHARE_SECONDS_MAX = 60.0
+"""For a share group to finish what is there: locks of members that were cut off run out first."""
 HISTORY = "history.jsonl"
 ALARM = re.compile(r"Traceback|InvariantError|invariant|ERROR .* is truncated", re.IGNORECASE)
 
@@ -82,7 +94,11 @@ def run(options: Options, root: Path) -> Outcome:
     """The whole of it; the caller looks at the violations."""
     network, why = choose(set(options.faults), options.network)
     say(f"seed {options.seed}; network: {why}")
-    settings = SETTINGS if options.kind == "penstock" else {}
+    settings = {
+        "share.coordinator.state.topic.replication.factor": str(min(3, options.nodes)),
+        "share.coordinator.state.topic.min.isr": str(min(2, options.nodes)),
+        **(SETTINGS if options.kind == "penstock" else {}),
+    }
     lock = Lock(root / "lock") if options.locked else None
     cluster = Cluster(options.nodes, root, settings, kind=options.kind, network=network, lock=lock)
     recorder = Recorder()
@@ -95,6 +111,8 @@ def run(options: Options, root: Path) -> Outcome:
                 lock.let_in(cluster.admin())
             cluster.make_topic(plan.topic, plan.partitions)
             cluster.make_topic(plan.target, plan.target_partitions)
+            with cluster.raw(min(cluster.nodes)) as client:
+                set_group(client, SHARE_GROUP, **SHARE_SETTINGS)
             violations = _under_faults(options, cluster, nemesis, names, root)
             history, ends = _settle(cluster, recorder, plan)
             cluster.stop_all()
@@ -146,11 +164,17 @@ def _under_faults(
     auditor = Auditor(addresses, nemesis.suspects, options.plan, recorder, cluster.connect)
     churn = AclChurn(cluster, recorder)
     died: list[Violation] = []
+    sharing = [
+        ShareClient(f"share-{i}", cluster.client, options.plan.topic, recorder)
+        for i in range(options.plan.share_members)
+    ]
     transactions = Transactions(cluster, options.plan, recorder, root)
     nemesis.workers = transactions.workers
     with _live(options, recorder, nemesis), transactions:
         workload.start()
         auditor.start()
+        for member in sharing:
+            member.start()
         if options.locked:
             churn.start()
         transactions.start()
@@ -169,6 +193,7 @@ def _under_faults(
         workload.stop_writing()
         _read_to_the_end(cluster, workload, recorder)
         workload.stop_reading()
+        _finish_sharing(sharing, _ends(cluster, options.plan.all()), recorder)
         transactions.finish(_ends(cluster, options.plan.all()))
         auditor.stopping.set()
         auditor.join_in_time()
@@ -199,6 +224,26 @@ def _read_to_the_end(cluster: Cluster, workload: Workload, recorder: Recorder) -
 
 def _has_read(reader: ReaderClient, ends: dict[Partition, int]) -> bool:
     return all(reader.positions[p] >= end for p, end in ends.items())
+
+
+def _finish_sharing(
+    sharing: list[ShareClient], ends: dict[Partition, int], recorder: Recorder
+) -> None:
+    """Waits until the share group has finished what is there, or long enough; the check says what
+    is missing.
+    """
+    wanted = sum(ends.values())
+
+    def finished() -> bool:
+        said = [s for s in recorder.events[Settled] if s.kind in DONE]
+        return len({(s.partition, s.offset) for s in said}) >= wanted
+
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: not sharing or finished(), SHARE_SECONDS_MAX, every=0.2)
+    for member in sharing:
+        member.stopping.set()
+    for member in sharing:
+        member.join_in_time()
 
 
 def _ends(cluster: Cluster, partitions: list[Partition]) -> dict[Partition, int]:

@@ -92,6 +92,7 @@ class Plan(NamedTuple):
     messages_per_second: float = 240.0
     readers: int = 2
     members_per_group: int = 2
+    share_members: int = 2
     # Transactional workers, which write to a topic of their own.
     target: str = "transactions"
     target_partitions: int = 3

@@ -1,8 +1,9 @@
 """Runs seeds: `python -m tests.sim.cluster --seeds N [--from S]`, or one: `--seed X -v`.
 
-With `--transactions` the clients are those of `txn_run`: another run of the same seed. With
-`--paths` it is an error, too, when a path of `paths` was not taken by any seed. `--mutants all`, or
-some of them by name, puts bugs into the product, one after the other, and each must be found.
+With `--transactions` the clients are those of `txn_run`, with `--shares` those of `share_run`:
+another run of the same seed. With `--paths` it is an error, too, when a path of `paths` was not
+taken by any seed. `--mutants all`, or some of them by name, puts bugs into the product, one after
+the other, and each must be found.
 Each seed runs in a child process of its own, since a run takes over the modules it uses. A seed
 that fails is printed with the end of its trace and the command that runs it again.
 """
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from .mutants import FOUND_FROM, FOUND_WITHIN_SEEDS, MUTANTS, of_the_day
 from .patches import import_all
 from .paths import expected
+from .share_mutants import SHARE_MUTANTS
 from .txn_mutants import TXN_MUTANTS
 
 if TYPE_CHECKING:
@@ -60,7 +62,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after so long")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first that fails")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time (1)")
-    parser.add_argument("--transactions", action="store_true", help="with transactional clients")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--transactions", action="store_true", help="with transactional clients")
+    kinds.add_argument("--shares", action="store_true", help="with share groups")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what happens")
     parser.add_argument("--record", help="write every event into this file")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="put this bug into the product")
@@ -75,11 +79,17 @@ def _mutate(options: argparse.Namespace) -> None:
         MUTANTS[options.mutant]()
 
 
+def _kind_name(options: argparse.Namespace) -> str:
+    return "transactions" if options.transactions else "shares" if options.shares else "plain"
+
+
 def _kind(options: argparse.Namespace) -> type[Run]:
     from .run import Run
+    from .share_run import ShareRun
     from .txn_run import TransactionRun
 
-    return TransactionRun if options.transactions else Run
+    kinds = {"plain": Run, "transactions": TransactionRun, "shares": ShareRun}
+    return kinds[_kind_name(options)]
 
 
 def _one(options: argparse.Namespace) -> int:
@@ -142,14 +152,14 @@ def _many(options: argparse.Namespace) -> int:
         paths.update(taken)
         if text:
             failed.append(seed)
-            more = "--transactions " * options.transactions
+            more = "--transactions " * options.transactions + "--shares " * options.shares
             print(f"\nseed {seed} FAILED\n{text}\nagain: python -m tests.sim.cluster "
                   f"{more}--nodes {options.nodes} --seed {seed} -v\n", flush=True)  # fmt: skip
         if done % 20 == 0:
             _progress(done, failed, started)
     _progress(done, failed, started)
     print(_told(paths))
-    wanted = expected(options.transactions, options.nodes, done) if options.paths else set()
+    wanted = expected(_kind_name(options), options.nodes, done) if options.paths else set()
     missed = sorted(wanted - paths.keys())
     if missed:
         print(f"NOT TAKEN by any of {done} seeds: {', '.join(missed)}")
@@ -169,7 +179,7 @@ def _is_found(mutant: str) -> bool:
     command = [
         sys.executable, "-m", "tests.sim.cluster", "--mutant", mutant, "--nodes", str(nodes),
         "--from", str(first), "--seeds", str(FOUND_WITHIN_SEEDS), "--until-failure",
-        *["--transactions"] * (mutant in TXN_MUTANTS),
+        *["--transactions"] * (mutant in TXN_MUTANTS), *["--shares"] * (mutant in SHARE_MUTANTS),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = re.findall("^FAILED: .*", done.stdout, re.MULTILINE)

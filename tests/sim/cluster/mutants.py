@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...support import rotation
+from .share_mutants import SHARE_MUTANTS
 from .txn_mutants import TXN_MUTANTS
 
 LATE_S = 0.3
@@ -232,6 +233,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "changes-of-acls-are-overlooked": changes_of_acls_are_overlooked,
     "everybody-is-allowed": everybody_is_allowed,
     **TXN_MUTANTS,
+    **SHARE_MUTANTS,
 }
 FOUND_FROM = {
     "no-fsync": (1, 0),
@@ -240,6 +242,16 @@ FOUND_FROM = {
     "recovery-points-of-the-removed": (3, 28),
     "changes-of-acls-are-overlooked": (1, 0),
     "everybody-is-allowed": (1, 0),
+    "one-delivery-too-many": (1, 0),
+    "unseen-is-done": (1, 0),
+    "pruned-too-far": (1, 0),
+    "sessions-outlive-connections": (1, 0),
+    "aborted-records-are-given": (1, 0),
+    "states-of-topics-that-are-gone": (1, 0),
+    "some-writes-are-lost": (1, 0),
+    "dead-letters-are-lost": (1, 0),
+    "dead-letters-are-doubled": (1, 0),
+    "no-rest": (1, 0),
 }
 """How many nodes it takes (3), and a seed that found it soon when it was chosen (0); others may."""
 FOUND_WITHIN_SEEDS = 60

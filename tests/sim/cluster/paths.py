@@ -64,6 +64,8 @@ WATCHED = (
     ("penstock.metadata.partition_change", "_led_by_eligible", "eligible replica elected"),
     ("penstock.metadata.partition_change", "_led_uncleanly", "last leader elected again"),
     ("penstock.controlling.quorum_fetches:QuorumFetches", "_piece", "metadata snapshot sent"),
+    ("penstock.share.partition:SharePartition", "expire", "share lock ran out"),
+    ("penstock.share.partition:SharePartition", "failed", "share write failed"),
 )
 """Where, which function or method, and the path."""
 
@@ -103,6 +105,22 @@ CLUSTER = {
     "replica removed",
 }
 """A replica comes back to a node that had it before; it is removed with its topic, too."""
+SHARES = {
+    "answered INVALID_RECORD_STATE",
+    "share accept",
+    "share dead letter",
+    "share gap",
+    "share leader changed",
+    "share lock ran out",
+    "share record archived",
+    "share reject",
+    "share release",
+    "share renew",
+    "share state forgotten",
+    "share state snapshot",
+    "share states pruned",
+    "share topic made again",
+}
 SELDOM = {
     "answered FENCED_LEADER_EPOCH",
     "answered FETCH_SESSION_ID_NOT_FOUND",
@@ -128,11 +146,13 @@ SELDOM = {
 SELDOM_FROM_SEEDS = 300
 
 
-def expected(transactions: bool, nodes: int, seeds: int) -> set[str]:
+def expected(kind: str, nodes: int, seeds: int) -> set[str]:
     """What so many seeds of a kind of run have to take."""
-    paths = EVERYWHERE | (set() if transactions else NOT_TRANSACTIONAL)
+    if kind == "shares":
+        return SHARES  # a few seeds; the rest is asked of the others
+    paths = EVERYWHERE | (set() if kind == "transactions" else NOT_TRANSACTIONAL)
     if nodes > 1:
         paths |= CLUSTER
-        if seeds >= SELDOM_FROM_SEEDS and not transactions:
+        if seeds >= SELDOM_FROM_SEEDS and kind == "plain":
             paths |= SELDOM
     return paths

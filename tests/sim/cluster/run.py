@@ -163,6 +163,7 @@ class Run:
         setup = self._wire("admin")
         for topic in self._topics():
             await self._in_client(setup, self._create_topic(setup, topic))
+        await self._prepare(setup)
         if self.locked:
             await self._in_client(setup, let_in(setup))
             probe = self._wire("probe")
@@ -260,6 +261,9 @@ class Run:
     def _topics(self) -> list[Topic]:
         """The topics to make."""
         return [Topic(TOPIC, PARTITIONS), self._compacted(), self._retained()]
+
+    async def _prepare(self, setup: Wire) -> None:
+        """What has to be there, beside topics, before clients start."""
 
     def _compacted(self) -> Topic:
         self.history.kinds[COMPACTED] = CompactedHistory

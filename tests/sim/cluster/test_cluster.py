@@ -23,10 +23,12 @@ SEEDS = {
     "single nodes": (12, ("--nodes", "1")),
     "transactions": (10, ("--transactions",)),
     "transactions of one node": (4, ("--nodes", "1", "--transactions")),
+    "share groups": (5, ("--shares",)),
+    "share groups of one node": (3, ("--nodes", "1", "--shares")),
 }
 """How many of each kind; one takes two to four seconds of processor time. ADR 12 names the sum.
 """
-SEEDS_IN_ALL = 46
+SEEDS_IN_ALL = 54
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
@@ -57,7 +59,11 @@ def test_seeds(kind: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("how", [(), ("--transactions",)], ids=["plain", "transactions"])
+@pytest.mark.parametrize(
+    "how",
+    [(), ("--transactions",), ("--shares", "--nodes", "1")],
+    ids=["plain", "transactions", "share groups"],
+)
 def test_a_seed_gives_the_same_run_twice(how: tuple[str, ...]) -> None:
     """Whatever the hashes of strings are."""
     runs = [simulate("--seed", "8", "--any-hash", *how, hash_seed=h) for h in ("1", "77")]

@@ -16,6 +16,7 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from penstock.wire.schema import Message
 
 REQUEST_TIMEOUT_S = 8.0
+_NOWHERE = Address("", 0)
 
 
 class Leader(NamedTuple):
@@ -58,6 +59,12 @@ class Wire:
         if address is None:
             raise PeerUnreachable(f"no address of node {node_id} is known")
         return await self._connection(address)
+
+    def disconnect(self, node_id: int) -> None:
+        """Close the connection to a node, if there is one."""
+        connection = self._open.pop(self.brokers.get(node_id, _NOWHERE), None)
+        if connection is not None:
+            connection.close()
 
     async def call_node(self, node_id: int, request: Message, version: int | None = None) -> Any:
         return await (await self.connection(node_id)).send(request, version, REQUEST_TIMEOUT_S)
