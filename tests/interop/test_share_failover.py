@@ -36,6 +36,11 @@ DELIVERY_COUNT_LIMIT = 10
 DONE_SECONDS_MAX = 60.0
 PAUSE_SECONDS = 4.0
 GROUP_KEY, SHARE_KEY = 0, 2
+# A partition that is assigned to killed members alone waits for as long.
+SOON_MISSED = {
+    "group.share.session.timeout.ms": "4000",
+    "group.share.min.session.timeout.ms": "4000",
+}
 
 
 def clients() -> list[object]:
@@ -46,7 +51,7 @@ def clients() -> list[object]:
 
 @pytest.fixture(scope="module")
 def shared_cluster(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = GROUP_SETTINGS | SHARE_SETTINGS | CLUSTER_SETTINGS
+    settings = GROUP_SETTINGS | SHARE_SETTINGS | CLUSTER_SETTINGS | SOON_MISSED
     with Cluster(3, tmp_path_factory.mktemp("cluster"), settings, kind=target) as cluster:
         if target == "kafka":
             enable_feature(cluster.bootstrap, SHARE_VERSION)

@@ -42,6 +42,7 @@ BY_FILE = frozenset(
         "interop/test_referee_rights",
         "interop/test_referee_security_scenario",
         "interop/test_referee_settings",
+        "interop/test_referee_share",
         "interop/test_referee_share_state",
         "interop/test_referee_transactions_scenario",
         # Clients and tools whose protocol others speak in each run.
@@ -51,6 +52,8 @@ BY_FILE = frozenset(
         "interop/test_groups_java",
         "interop/test_groups_kafka_python",
         "interop/test_security_clients",
+        "interop/test_share_java",
+        "interop/test_share_tools",
         "interop/test_transactions_clients",
         "interop/test_transactions_java",
         "interop/test_transactions_load",
@@ -88,6 +91,7 @@ BY_TEST = frozenset(
         "interop/test_cluster_failover",
         "interop/test_cluster_growth",
         "interop/test_cluster_tools",
+        "interop/test_share_failover",
         "spark/test_sink_kills",
     )
 )
