@@ -52,6 +52,7 @@ from support.share_calls import (
     RENEW,
     Acks,
     RawMember,
+    ranges,
 )
 from support.share_groups import SHARE_SETTINGS, set_group
 
@@ -261,15 +262,60 @@ def deliveries(run: Script, version: int) -> None:
     group = Group(run, version)
     one = group.member()
     for turn in range(20):
-        data = one.fetch()
-        if data is None or not data.acquired_records:
+        found = note(run, f"turn {turn}", one.take() if not turn else one.fetch())
+        if not found:
             break
-        found = [(r.first_offset, r.last_offset, r.delivery_count) for r in data.acquired_records]
-        run.answers[f"turn {turn}"] = found
         for first, last, _ in found:
             assert one.acknowledge([(first, last, [RELEASE])]) == 0
     one.close()
     one.leave()
+
+
+BATCHES = (3, 1, 6, 12)
+"""How many records the batches after the first have."""
+BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
+# Limit of records, size of a batch of acquired ones, mode.
+TAKES = (
+    (1, 500, BATCH_OPTIMIZED),
+    (2, 500, RECORD_LIMIT),
+    (5, 2, BATCH_OPTIMIZED),
+    (5, 2, RECORD_LIMIT),
+    (500, 4, BATCH_OPTIMIZED),
+    (500, 4, RECORD_LIMIT),
+    (3, 1, RECORD_LIMIT),
+    (7, 3, BATCH_OPTIMIZED),
+)
+PATTERNS = ([ACCEPT, RELEASE, REJECT], [RELEASE], [RELEASE, RELEASE, GAP, ACCEPT])
+
+
+def acquiring(run: Script, version: int) -> None:
+    """Which records a member gets by each mode, and which batches come with them, while it says of
+    each record another thing.
+    """
+    group = Group(run, version)
+    for records in BATCHES:
+        group.publish(records)
+    one = group.member()
+    note(run, "first", one.take(max_records=1))
+    for turn in range(30):
+        records, size, mode = TAKES[turn % len(TAKES)]
+        fields = {"share_acquire_mode": mode} if version > 1 else {}
+        data = one.fetch(max_records=records, batch_size=size, max_wait_ms=0, **fields)
+        found = note(run, f"turn {turn}", data)
+        pattern = PATTERNS[turn % len(PATTERNS)]
+        for first, last, _ in found[: 1 + turn % 3]:
+            types = [pattern[offset % len(pattern)] for offset in range(first, last + 1)]
+            code = one.acknowledge([(first, last, types)])
+            run.answers[f"turn {turn}, {first} to {last}"] = code
+    one.close()
+    one.leave()
+
+
+def note(run: Script, label: str, data: Any) -> list[tuple[int, int, int]]:
+    """What a fetch has brought: which records were acquired, how much was sent."""
+    found = [] if data is None else ranges(data)
+    run.answers[label] = (0 if data is None else len(data.records or b""), found)
+    return found
 
 
 # Renewal
@@ -408,6 +454,7 @@ TWICE: tuple[Callable[[Script, int], None], ...] = (
     acknowledging,
     acknowledging_by_fetch,
     deliveries,
+    acquiring,
 )
 ONCE: tuple[Callable[[Script, int], None], ...] = (renewing, renewing_disabled, heartbeats, by_hand)
 SCRIPTS: dict[str, Callable[[Script], None]] = {
