@@ -7,7 +7,7 @@ script is played in both versions of ShareFetch and ShareAcknowledge where it se
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -271,36 +271,43 @@ def deliveries(run: Script, version: int) -> None:
     one.leave()
 
 
-BATCHES = (3, 1, 6, 12)
-"""How many records the batches after the first have."""
-BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
-# Limit of records, size of a batch of acquired ones, mode.
-TAKES = (
-    (1, 500, BATCH_OPTIMIZED),
-    (2, 500, RECORD_LIMIT),
-    (5, 2, BATCH_OPTIMIZED),
-    (5, 2, RECORD_LIMIT),
-    (500, 4, BATCH_OPTIMIZED),
-    (500, 4, RECORD_LIMIT),
-    (3, 1, RECORD_LIMIT),
-    (7, 3, BATCH_OPTIMIZED),
-)
+BATCHES = (3, 1, 6, 12), (2, 2, 1, 1, 4), (4, 4, 4), (1, 3, 5, 3, 1)
+"""How many records the batches after the first have, which come a few at a time."""
+TURNS = 32
+RECORD_LIMIT = 1
+"""The acquire mode, else whole batches come."""
+TURNS_BETWEEN = 6
+# Limit of records and size of a batch of acquired ones. By whole batches the limit is beyond all:
+# where it is reached ours ends with the log's batch, Kafka with that of what was acquired together.
+BY_BATCHES = ((500, 500), (500, 2), (500, 4), (500, 1), (500, 3), (500, 6))
+EXACTLY = ((1, 500), (2, 500), (5, 2), (500, 4), (3, 1), (7, 3))
 PATTERNS = ([ACCEPT, RELEASE, REJECT], [RELEASE], [RELEASE, RELEASE, GAP, ACCEPT])
 
 
 def acquiring(run: Script, version: int) -> None:
-    """Which records a member gets by each mode, and which batches come with them, while it says of
-    each record another thing.
+    """Which records a member gets, and which batches come with them, while it says of each record
+    another thing.
     """
+    _acquire_by_turns(run, version, BY_BATCHES)
+
+
+def acquiring_exactly(run: Script, version: int) -> None:
+    """The same with the mode that counts records."""
+    _acquire_by_turns(run, version, EXACTLY, share_acquire_mode=RECORD_LIMIT)
+
+
+def _acquire_by_turns(
+    run: Script, version: int, takes: Sequence[tuple[int, int]], **fields: Any
+) -> None:
     group = Group(run, version)
-    for records in BATCHES:
-        group.publish(records)
     one = group.member()
-    note(run, "first", one.take(max_records=1))
-    for turn in range(30):
-        records, size, mode = TAKES[turn % len(TAKES)]
-        fields = {"share_acquire_mode": mode} if version > 1 else {}
-        data = one.fetch(max_records=records, batch_size=size, max_wait_ms=0, **fields)
+    note(run, "first", one.take(max_records=takes[0][0], **fields))
+    for turn in range(TURNS):
+        if turn % TURNS_BETWEEN == 0:
+            for records in BATCHES[turn // TURNS_BETWEEN % len(BATCHES)]:
+                group.publish(records)
+        max_records, size = takes[turn % len(takes)]
+        data = one.fetch(max_records=max_records, batch_size=size, max_wait_ms=0, **fields)
         found = note(run, f"turn {turn}", data)
         pattern = PATTERNS[turn % len(PATTERNS)]
         for first, last, _ in found[: 1 + turn % 3]:
@@ -456,7 +463,13 @@ TWICE: tuple[Callable[[Script, int], None], ...] = (
     deliveries,
     acquiring,
 )
-ONCE: tuple[Callable[[Script, int], None], ...] = (renewing, renewing_disabled, heartbeats, by_hand)
+ONCE: tuple[Callable[[Script, int], None], ...] = (
+    acquiring_exactly,
+    renewing,
+    renewing_disabled,
+    heartbeats,
+    by_hand,
+)
 SCRIPTS: dict[str, Callable[[Script], None]] = {
     f"{script.__name__}-{version}": partial(script, version=version)
     for scripts, versions in ((TWICE, VERSIONS), (ONCE, VERSIONS[-1:]))
