@@ -276,7 +276,7 @@ BATCHES = (3, 1, 6, 12), (2, 2, 1, 1, 4), (4, 4, 4), (1, 3, 5, 3, 1)
 TURNS = 32
 RECORD_LIMIT = 1
 """The acquire mode, else whole batches come."""
-TURNS_BETWEEN = 6
+TURNS_BETWEEN = 5
 # Limit of records and size of a batch of acquired ones. By whole batches the limit is beyond all:
 # where it is reached ours ends with the log's batch, Kafka with that of what was acquired together.
 BY_BATCHES = ((500, 500), (500, 2), (500, 4), (500, 1), (500, 3), (500, 6))
