@@ -6,6 +6,7 @@ script is played in both versions of ShareFetch and ShareAcknowledge where it se
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -66,6 +67,7 @@ SETTINGS = SHARE_SETTINGS | {
 }
 VERSIONS = (1, 2)
 RECORDS = 10
+SEEDS = range(6)
 NOWHERE = b"\x05" * 16
 
 # (script, pattern of the difference, why it is right)
@@ -318,6 +320,63 @@ def _acquire_by_turns(
     one.leave()
 
 
+class Conversation:
+    """Two members that fetch, and say of records, theirs or not, what comes to somebody's mind."""
+
+    STEPS = 60
+    OFFSETS_BEYOND = 3
+    SENSIBLE = 0.8
+    """How often a member speaks of what it was given."""
+
+    def __init__(self, run: Script, version: int, seed: int) -> None:
+        self.run = run
+        self.random = random.Random(seed)
+        self.group = Group(run, version)
+        self.members = [self.group.member() for _ in range(2)]
+        self.exactly = {"share_acquire_mode": RECORD_LIMIT} if seed % 2 else {}
+        self.end = RECORDS
+        first = note(run, "first", self.members[0].take())
+        self.given = {self.members[0].member_id: first, self.members[1].member_id: []}
+        self.members[1].fetch(max_wait_ms=0)
+
+    def go(self) -> None:
+        for step in range(self.STEPS):
+            act = self.random.choice((self.publish, self.fetch, self.fetch, self.say, self.say))
+            act(f"step {step}", self.random.choice(self.members))
+        for member in self.members:
+            member.close()
+            member.leave()
+
+    def publish(self, label: str, by: RawMember) -> None:
+        records = self.random.randint(1, 8)
+        self.group.publish(records)
+        self.end += records
+
+    def fetch(self, label: str, by: RawMember) -> None:
+        max_records = self.random.randint(1, 9) if self.exactly else 500
+        size = self.random.randint(1, 9)
+        data = by.fetch(max_records=max_records, batch_size=size, max_wait_ms=0, **self.exactly)
+        self.given[by.member_id] += note(self.run, f"{label}: fetch", data)
+
+    def say(self, label: str, by: RawMember) -> None:
+        acks = []
+        first, end = self.random.randint(0, self.end), self.end + self.OFFSETS_BEYOND
+        if self.given[by.member_id] and self.random.random() < self.SENSIBLE:
+            first, end, _ = self.given[by.member_id].pop()
+        for _ in range(self.random.randint(1, 2)):
+            last = max(first, min(first + self.random.randint(0, 4), end))
+            several = self.random.random() < 0.5
+            count = last - first + 1 if several else 1
+            types = self.random.choices((GAP, ACCEPT, RELEASE, RELEASE, REJECT), k=count)
+            acks.append((first, last, types))
+            first = last + self.random.randint(1, 3)
+        self.run.answers[f"{label}: {acks}"] = by.acknowledge(acks)
+
+
+def conversation(run: Script, version: int, seed: int) -> None:
+    Conversation(run, version, seed).go()
+
+
 def note(run: Script, label: str, data: Any) -> list[tuple[int, int, int]]:
     """What a fetch has brought: which records were acquired, how much was sent."""
     found = [] if data is None else ranges(data)
@@ -475,7 +534,7 @@ SCRIPTS: dict[str, Callable[[Script], None]] = {
     for scripts, versions in ((TWICE, VERSIONS), (ONCE, VERSIONS[-1:]))
     for script in scripts
     for version in versions
-}
+} | {f"conversation-{seed}": partial(conversation, version=2, seed=seed) for seed in SEEDS}
 
 
 @pytest.fixture(scope="module")
