@@ -99,6 +99,7 @@ class Run:
         """Nothing is lost, nothing came again."""
         self.writer.stop()
         self.keeps_up()
+        check(self.workers, DELIVERY_COUNT_LIMIT)
         eventually(lambda: self.lag() == 0, DONE_SECONDS_MAX)
         for worker in self.workers:
             if not worker.was_killed:
