@@ -483,9 +483,6 @@ def _ask_by_hand(group: Group, label: str, group_id: str) -> None:
         "all": None,
         "none": [],
         "both": [DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[0, 1])],
-        "unknown partition": [
-            DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[9])
-        ],
         "unknown topic": [DescribeShareGroupOffsetsRequestTopic(topic_name="nope", partitions=[0])],
     }
     for version in (0, 1):
