@@ -11,10 +11,12 @@ import pytest
 from tests.apache import jvm
 
 # Offsets, those in transactions, and members that leave: every version of requests that the others
-# use as well.
+# use as well. Members of share groups.
 QUICK = (
     "kafka.server.LeaveGroupRequestTest",
     "kafka.server.OffsetFetchRequestTest",
+    "kafka.server.ShareGroupDescribeRequestTest",
+    "kafka.server.ShareGroupHeartbeatRequestTest",
     "kafka.server.TxnOffsetCommitRequestTest",
 )
 SECONDS_MAX = 600

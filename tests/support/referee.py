@@ -19,6 +19,7 @@ ANSWER_SECONDS_MAX = 5.0
 
 # Fields whose value is the broker's own affair; whether there is a value at all is compared.
 OWN = {
+    "acknowledge_error_message",
     "cluster_id",
     "documentation",
     "error_message",

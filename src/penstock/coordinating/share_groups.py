@@ -248,7 +248,8 @@ class ShareGroups:
                 partitions += ((topic_id, number) for number in topic.partitions)
         named = {id_: self._topics.name_of(id_) for id_, _ in partitions}
         partitions = [(id_, number) for id_, number in partitions if named[id_] is not None]
-        found = await self._persister.summary(asked.group_id, partitions) if partitions else {}
+        there = [(id_, number) for id_, number in partitions if self._is_there(named[id_], number)]
+        found = await self._persister.summary(asked.group_id, there) if there else {}
         ends = await self._ends.latest(
             TopicPartition(named[id_] or "", number)
             for (id_, number), summary in found.items()
@@ -262,9 +263,14 @@ class ShareGroups:
                     topic_name=name, topic_id=topic_id
                 )
             end = ends.get(TopicPartition(name, number))
-            topics[topic_id].partitions.append(_described(number, found[topic_id, number], end))
+            summary = found.get((topic_id, number), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            topics[topic_id].partitions.append(_described(number, summary, end))
         answer.topics = [*topics.values(), *unknown]
         return answer
+
+    def _is_there(self, topic: str | None, number: int) -> bool:
+        """The share coordinator would be asked for long about a partition that is not."""
+        return topic is not None and 0 <= number < (self._topics.partition_count(topic) or 0)
 
 
 def _has_lag(summary: ShareSummary | ErrorCode) -> bool:

@@ -67,7 +67,7 @@ def checked(
     """What is said of which records; raises ApiError if any of it may not be said."""
     _check_form(batches)
     said: list[Said] = []
-    before = -1
+    before = window.start - 1
     for batch in batches:
         if batch.last_offset < window.start:
             continue
@@ -99,7 +99,7 @@ def _check_records(
     if batch.last_offset > window.end:
         raise _wrong_request("these offsets lie beyond those that were given to members")
     begin, end = window.clip(batch.first_offset, batch.last_offset)
-    if batch.first_offset <= before or not window.all_in(ACQUIRED, begin, end):
+    if window.start + begin <= before or not window.all_in(ACQUIRED, begin, end):
         raise _wrong_state("a record is not acquired, or is being acknowledged already")
     if not locks.are_of(member_id, window.locks[begin:end]):
         raise _wrong_state("a record is held by another member")

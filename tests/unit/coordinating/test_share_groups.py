@@ -19,6 +19,7 @@ from support.calls import RawTopic
 from unit.coordinating.test_group_coordinator import find
 from unit.serving.rig import Peer, Rig, running
 
+SOON_SECONDS = 5
 SETTINGS = {
     "offsets_topic_num_partitions": "3",
     "share_coordinator_state_topic_num_partitions": "2",
@@ -85,6 +86,18 @@ async def summaries(rig: Rig, topic: RawTopic) -> list[Any]:
     keys = [(topic.id, 0), (topic.id, 1)]
     found = await rig.broker.persister.summary("g", keys)
     return [found[key] for key in keys]
+
+
+def test_a_partition_that_is_not_there_is_described_at_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path, **SETTINGS) as rig:
+            peer, topic = await rig.peer(), await rig.topic(partitions=2)
+            await member(peer, topic)
+            async with asyncio.timeout(SOON_SECONDS):
+                found = await offsets(peer, {topic.name: [0, 2, -1]})
+            assert found == {topic.name: [(-1, -1, 0)] * 3}
+
+    asyncio.run(run())
 
 
 def test_the_life_of_a_share_group(tmp_path: Path) -> None:

@@ -190,6 +190,14 @@ def test_a_read_may_begin_before_the_start() -> None:
     assert acquire(partition, (0, 9)) == [Acquired(5, 9, 1)]
 
 
+def test_a_range_may_begin_before_all_offsets() -> None:
+    """As in Kafka: what lies below the start is done, whatever it is."""
+    partition = made()
+    acquire(partition, (0, 9))
+    accept(partition, -1, 2)
+    assert partition.start_offset == 3
+
+
 def test_the_members_that_hold_records() -> None:
     partition = made()
     acquire(partition, (0, 9), member="a")

@@ -15,12 +15,17 @@ import org.apache.kafka.metadata.authorizer.StandardAuthorizer;
  * The settings of a test as a node takes them.
  *
  * <p>Kafka ignores names that it does not know, and some tests have such names; a node refuses them, so they are left out. A node hands
- * over whenever it is stopped; where a test wants brokers to go without, they are killed.
+ * over whenever it is stopped; where a test wants brokers to go without, they are killed. A node persists the states of share groups in
+ * any case; where a test wants that to be left out, one broker is enough for them.
  */
 final class NodeSettings {
 
     private static final List<String> NOT_SERVED = List.of("group.streams.");
     private static final String CONTROLLED_SHUTDOWN = "controlled.shutdown.enable";
+
+    private static final String PERSISTER = "group.share.persister.class.name";
+    private static final String STATE_TOPIC_REPLICAS = "share.coordinator.state.topic.replication.factor";
+    private static final String STATE_TOPIC_MIN_ISR = "share.coordinator.state.topic.min.isr";
 
     private static final String LOGINS = JaasModule.plainLoginModule(
         JaasUtils.KAFKA_PLAIN_ADMIN,
@@ -38,6 +43,10 @@ final class NodeSettings {
         settings.putAll(config.perServerOverrideProperties().getOrDefault(nodeId, Map.of()));
         settings.keySet().retainAll(KafkaConfig.configDef().names());
         settings.remove(CONTROLLED_SHUTDOWN);
+        if ("".equals(settings.remove(PERSISTER))) {
+            settings.putIfAbsent(STATE_TOPIC_REPLICAS, "1");
+            settings.putIfAbsent(STATE_TOPIC_MIN_ISR, "1");
+        }
         return settings;
     }
 

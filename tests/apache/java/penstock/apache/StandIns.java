@@ -167,6 +167,7 @@ final class StandIns {
 
     private static MetadataCache metadataCache(PenstockNode node) {
         return standIn(KRaftMetadataCache.class, Map.of(
+            "getAliveBrokerNodes", call -> List.copyOf(node.metadata().brokersById().values()),
             "getAllTopics", call -> Set.copyOf(Observed.topicIds(node).keySet()),
             "contains", call -> contains(node, call.getArgument(0)),
             "getTopicId", call -> Observed.topicIds(node).getOrDefault(call.<String>getArgument(0), Uuid.ZERO_UUID),
