@@ -72,6 +72,7 @@ from penstock.serving.share import ShareService
 from penstock.serving.share_groups import ShareGroupService
 from penstock.serving.share_partitions import SharePartitions
 from penstock.serving.share_states import ShareStateService
+from penstock.serving.streams_topics import StreamsTopics
 from penstock.serving.telemetry import TelemetryService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
@@ -154,6 +155,7 @@ class Broker:
             self.node_id, self.metadata, self.controller, self.suspicions, hints, self.rights
         )
         self.topics = self._topic_service()
+        self.streams_topics = StreamsTopics(self.groups, self.topics, self.rights, self.clock)
         self.audit = self._audit_log(rng)
         self.services = self._services(count_error)
         quorum.metadata.on_committed(self.apply)
@@ -188,7 +190,9 @@ class Broker:
             records=RecordService(replicas, rights),
             offsets=OffsetService(replicas, self.logs, rights),
             log_dirs=LogDirService(node_id, image, self.logs, replicas, rights),
-            groups=GroupService(self.groups, self.transactional_commits, rights),
+            groups=GroupService(
+                self.groups, self.transactional_commits, self.streams_topics, rights
+            ),
             share=self.share,
             share_groups=ShareGroupService(self.groups.share, rights),
             transactions=TransactionService(
@@ -417,6 +421,7 @@ class Broker:
         await self.appends.stop()
         await self.verifier.stop()
         await self.transactions.stop()
+        await self.streams_topics.stop()
         await self.groups.stop()
         self.share.stop()
         await self.persister.stop()
