@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
 
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from support.cluster import Cluster
 from support.tools import Done, Tools
 from support.transactions import SETTINGS, newest_features
 from support.waiting import CALL_SECONDS_MAX, eventually
-from support.word_count import APPLICATION, PARTITIONS, SINK, SOURCE, STREAMS, WordCount, Words
+from support.word_count import APPLICATION, PARTITIONS, SOURCE, STREAMS, WordCount, Words
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
@@ -59,10 +60,16 @@ class Console:
         return self._tools.run("streams-groups", "--bootstrap-server", bootstrap, *args)
 
     def rows(self, *args: str) -> list[list[str]]:
-        """The lines of the table that a command prints, without their heads."""
-        done = self.try_(*args)
+        """The lines about the group in what a command prints, as words."""
+        done = self.try_(*args, "--group", APPLICATION)
         assert done.code == 0, done
-        return [line.split() for line in done.out.splitlines() if line.strip()][1:]
+        rows = [line.split() for line in done.out.splitlines()]
+        return [row for row in rows if row[:1] == [APPLICATION]]
+
+    @property
+    def state(self) -> str:
+        ((*_, state, _members),) = self.rows("--describe", "--state")
+        return state
 
 
 @pytest.fixture(scope="module")
@@ -104,45 +111,29 @@ def test_the_tool_shows_and_moves_a_group(
     one.start()
     two.start()
     words.until(KILLED_AT, one, two)
-    assert [APPLICATION] in console.rows("--list") or console.try_("--list").out.split() == [
-        APPLICATION
-    ]
-    of_group = ("--describe", "--group", APPLICATION)
-    eventually(lambda: console.rows(*of_group, "--state")[0][-2] == "Stable", CALL_SECONDS_MAX)
-    members = console.rows(*of_group, "--members")
+    assert console.try_("--list").out.split() == [APPLICATION]
+    eventually(lambda: console.state == "Stable", CALL_SECONDS_MAX)
+    members = console.rows("--describe", "--members")
     assert len(members) == len(applications)
-    tasks = " ".join(" ".join(row) for row in members)
-    assert {"ACTIVE:", "STANDBY:"} <= set(tasks.split()), members
-    offsets = {(row[1], int(row[2])) for row in console.rows(*of_group, "--offsets")}
-    assert {(SOURCE, n) for n in range(PARTITIONS)} < offsets
-    busy = console.try_(
-        "--reset-offsets",
-        "--all-input-topics",
-        "--to-earliest",
-        "--execute",
-        "--group",
-        APPLICATION,
-    )
-    assert "inactive" in busy.out + busy.err, busy
+    for member in members:
+        assert {"ACTIVE:", "STANDBY:"} <= set(member), members
+    offsets = {(row[1], int(row[2])) for row in console.rows("--describe", "--offsets")}
+    assert {(topic, n) for topic in (SOURCE, REPARTITION) for n in range(PARTITIONS)} <= offsets
     topics = cluster.admin().list_topics(timeout=CALL_SECONDS_MAX).topics
     assert {len(topics[name].partitions) for name in (CHANGELOG, REPARTITION)} == {PARTITIONS}
+    reset = ("--reset-offsets", "--input-topic", SOURCE, "--to-earliest", "--execute")
+    busy = console.try_(*reset, "--group", APPLICATION)
+    assert "inactive" in busy.out + busy.err, busy
 
     for application in applications:
         application.end()
-    eventually(lambda: console.rows(*of_group, "--state")[0][-2] == "Empty", CALL_SECONDS_MAX)
-    moved = console.try_(
-        "--reset-offsets",
-        "--input-topic",
-        SOURCE,
-        "--to-earliest",
-        "--execute",
-        "--group",
-        APPLICATION,
-    )
-    assert moved.code == 0, moved
-    rows = console.rows(*of_group, "--offsets")
-    assert {row[3] for row in rows if row[1] == SOURCE} == {"0"}, rows
-    gone = console.try_("--delete", "--group", APPLICATION)
-    assert gone.code == 0, gone
+    eventually(lambda: console.state == "Empty", CALL_SECONDS_MAX)
+    moved = console.rows(*reset)
+    assert sorted(moved) == [[APPLICATION, SOURCE, str(n), "0"] for n in range(PARTITIONS)]
+    asked = [ConsumerGroupTopicPartitions(APPLICATION)]
+    call = cluster.admin().list_consumer_group_offsets(asked)[APPLICATION]
+    stored = call.result(CALL_SECONDS_MAX).topic_partitions
+    assert {p.offset for p in stored if p.topic == SOURCE} == {0}
+    deleted = console.try_("--delete", "--group", APPLICATION)
+    assert "successful" in deleted.out, deleted
     assert console.try_("--list").out.strip() == ""
-    assert SINK in cluster.admin().list_topics(timeout=CALL_SECONDS_MAX).topics

@@ -1,4 +1,4 @@
-"""Kafka Streams' word count as a process, the words that it is sent, and what it must have counted."""
+"""Kafka Streams' word count as a process, words to count, and what it must have counted."""
 
 from __future__ import annotations
 
