@@ -2,8 +2,8 @@
 
 A member makes up its id, joins with epoch 0 and its topology, repeats its epoch at every heartbeat,
 and leaves with -1. It says which tasks it owns when that changes; the answer carries its epoch, its
-tasks when those changed or it joins, and statuses: what keeps tasks from being assigned, or that
-the application shall end.
+tasks when those changed or it joins or owns others, and statuses: what keeps tasks from being
+assigned, or that the application shall end.
 
 The first member of a group brings the topology. Others may come with an older epoch (and are told
 so) or with the same topology, but not with a newer one.
@@ -11,7 +11,8 @@ so) or with the same topology, but not with a newer one.
 Refused, as in Kafka 4.3: static members, offsets of tasks, warm-up tasks, regular expressions.
 
 Where this is kinder than Kafka: a member that is known may join again when the group is full, and
-one whose last answer was lost is told its tasks again.
+one that says it owns other tasks than it was given is told again, since the answer may have been
+lost that told it.
 """
 
 from __future__ import annotations
@@ -85,7 +86,6 @@ class _Found(NamedTuple):
     topology: Topology
     is_new_group: bool
     was_empty: bool
-    answer_was_lost: bool
 
 
 def heartbeat(
@@ -112,8 +112,11 @@ def heartbeat(
     engine.heard_from(member, effects, now_ms)
     if request.shutdown_application:
         engine.shutdown_by = engine.shutdown_by or request.member_id
-    told = moved or request.member_epoch == JOIN_EPOCH or found.answer_was_lost
-    answer = _answer(engine, member, request, with_tasks=told)
+    moved = moved or request.member_epoch == JOIN_EPOCH
+    if moved and member.profile.endpoint is not None:
+        engine.endpoint_epoch += 1
+    differs = owned is not None and owned != member.progress.assigned.keys()
+    answer = _answer(engine, member, request, with_tasks=moved or differs)
     if found.is_new_group:
         # As in Kafka, which keeps nothing of a new group beside its records.
         engine.endpoint_epoch = answer.endpoint_information_epoch = 0
@@ -152,11 +155,9 @@ def _look(engine: Engine, request: StreamsGroupHeartbeatRequest) -> _Found:
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The group is full: it has {limit} members (group.streams.max.size).",
         )
-    lost = False
     if not is_joining:
-        lost = _check_epoch(_known(engine, request.member_id), request)
-    is_new = roster.topology is None
-    return _Found(_topology(engine, request), is_new, not roster.members, lost)
+        _check_epoch(_known(engine, request.member_id), request)
+    return _Found(_topology(engine, request), roster.topology is None, not roster.members)
 
 
 def _known(engine: Engine, member_id: str) -> Member:
@@ -169,8 +170,8 @@ def _known(engine: Engine, member_id: str) -> Member:
     return member
 
 
-def _check_epoch(member: Member, request: StreamsGroupHeartbeatRequest) -> bool:
-    """Whether the member's last answer was lost."""
+def _check_epoch(member: Member, request: StreamsGroupHeartbeatRequest) -> None:
+    """The previous epoch is good, too, if the member owns nothing else: its answer was lost."""
     received, progress = request.member_epoch, member.progress
     owned = _owned(request)
     if progress.state is MemberState.UNKNOWN and (owned is None or owned):
@@ -179,15 +180,14 @@ def _check_epoch(member: Member, request: StreamsGroupHeartbeatRequest) -> bool:
             "The member is in a state that this coordinator does not know: give up all tasks and "
             "join again.",
         )
-    if received == progress.epoch:
-        return False
-    if (
+    answer_was_lost = (
         received == progress.previous_epoch
         and received < progress.epoch
         and owned is not None
         and owned <= progress.assigned.keys()
-    ):
-        return True
+    )
+    if received == progress.epoch or answer_was_lost:
+        return
     relation = "greater" if received > progress.epoch else "smaller"
     raise ApiError(
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -271,8 +271,6 @@ def _answer(
     if with_tasks:
         tasks = grouped(member.progress.assigned)
         answer.active_tasks, answer.standby_tasks, answer.warmup_tasks = tasks
-        if member.profile.endpoint is not None:
-            engine.endpoint_epoch += 1
     if engine.endpoint_epoch != request.endpoint_information_epoch:
         answer.partitions_by_user_endpoint = engine.endpoints
     answer.endpoint_information_epoch = engine.endpoint_epoch
