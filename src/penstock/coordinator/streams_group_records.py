@@ -20,7 +20,7 @@ from penstock.wire.schema import struct as structure
 class TaskIdsWithEpochs(Struct):
     subtopology_id: str = string("0+")
     partitions: list[int] = array(int32, "0+")
-    assignment_epochs: list[int] | None = array(int32, "0+", nullable="0+", tag=0, default=None)
+    assignment_epochs: list[int] | None = array(int32, "0+", nullable="0+", tag=0)
     """Of active tasks, in the order of `partitions`."""
 
 
@@ -38,7 +38,7 @@ class StreamsGroupMetadataValue(Message, versions="0", flexible="0+"):
     metadata_hash: int = int64("0+")
     validated_topology_epoch: int = int32("0+", tag=0, default=-1)
     last_assignment_configs: list[LastAssignmentConfig] | None = array(
-        LastAssignmentConfig, "0+", nullable="0+", tag=1, default=None
+        LastAssignmentConfig, "0+", nullable="0+", tag=1
     )
 
 

@@ -214,7 +214,7 @@ def _with_epochs(epochs: Mapping[TypedTask, int]) -> list[list[TaskIdsWithEpochs
                 partitions=numbers,
                 assignment_epochs=[epochs[kind, id_, number] for number in numbers]
                 if kind is TaskType.ACTIVE
-                else None,
+                else [],
             )
             for id_, numbers in numbers_by_subtopology(epochs, kind).items()
         ]
