@@ -11,6 +11,7 @@ import pytest
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.streams_group.resolving import StatusCode
 from penstock.metadata.features import STREAMS_VERSION
+from penstock.wire.messages.create_acls import CreateAclsRequest
 from penstock.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from penstock.wire.messages.streams_group_heartbeat import (
     KeyValue,
@@ -19,6 +20,8 @@ from penstock.wire.messages.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
+from support.rights_rows import Row
+from unit.api.test_rights_of_every_api import NOBODY, ROOT, as_principal, secured
 from unit.coordinating.test_group_coordinator import find
 from unit.serving.rig import Peer, running
 
@@ -162,3 +165,36 @@ def test_the_protocol_may_be_left_out(tmp_path: Path) -> None:
             assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
 
     asyncio.run(run())
+
+
+def test_internal_topics_are_created_with_the_rights_of_the_member(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with secured(tmp_path, **SETTINGS) as rig:
+            topic = await rig.topic(partitions=2)
+            root = await as_principal(rig, ROOT)
+            await find(root, "g")
+            text = "READ group g, " + ", ".join(
+                f"DESCRIBE topic {n}" for n in ("t", "again", "log")
+            )
+            await allow(root, text)
+            member = await as_principal(rig, NOBODY)
+            answer = await join(member, topology(topic.name))
+            [detail] = details(answer)
+            assert detail.endswith("; no right to create again, log.")
+            assert "log" not in rig.broker.metadata.topics
+            await allow(root, "CREATE topic again, CREATE topic log")
+            async with asyncio.timeout(SECONDS):
+                while answer.status:
+                    answer = await beat(member, answer.member_epoch)
+                    await asyncio.sleep(0.01)
+            [shown] = (await member.call(StreamsGroupDescribeRequest(group_ids=["g"]), 0)).groups
+            assert shown.group_state == "Stable"
+
+    asyncio.run(run())
+
+
+async def allow(root: Peer, rules: str) -> None:
+    """What the member may do, as rows of rights are written."""
+    row = Row("", rules, 0, lambda _: None, [])
+    request = CreateAclsRequest(creations=row.creations(NOBODY.name))
+    assert list((await root.call(request, 3)).error_codes()) == []
