@@ -12,7 +12,7 @@ Refused, as in Kafka 4.3: static members, offsets of tasks, warm-up tasks, regul
 
 Where this is kinder than Kafka: a member that is known may join again when the group is full, and
 one that says it owns other tasks than it was given is told again, since the answer may have been
-lost that told it.
+lost that told it; but not while a new target is due, which will say more.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def heartbeat(
     moved = moved or request.member_epoch == JOIN_EPOCH
     if moved and member.profile.endpoint is not None:
         engine.endpoint_epoch += 1
-    differs = owned is not None and owned != member.progress.assigned.keys()
+    differs = delay is None and owned is not None and owned != member.progress.assigned.keys()
     answer = _answer(engine, member, request, with_tasks=moved or differs)
     if found.is_new_group:
         # As in Kafka, which keeps nothing of a new group beside its records.
