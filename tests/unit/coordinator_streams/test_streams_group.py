@@ -312,6 +312,14 @@ def test_what_no_group_accepts(fields: dict[str, Any], message: str) -> None:
         Subtopology(
             subtopology_id="0",
             source_topics=["t"],
+            state_changelog_topics=[
+                TopicInfo(name="log", topic_configs=[KeyValue(key=str(n), value="x" * 30_000)])
+                for n in range(40)
+            ],
+        ),
+        Subtopology(
+            subtopology_id="0",
+            source_topics=["t"],
             copartition_groups=[CopartitionGroup(source_topics=[1])],
         ),
         Subtopology(

@@ -20,6 +20,8 @@ TOPOLOGY_ELEMENTS_MAX: Final = 10_000
 """Subtopologies, topics, settings of topics and the like, together: what a group keeps in memory
 and writes in one record. Kafka has no such limit.
 """
+TOPOLOGY_CHARACTERS_MAX: Final = 1_000_000
+"""Of all names and settings, together."""
 
 
 class Topology:
@@ -81,6 +83,11 @@ def check(epoch: int, subtopologies: Sequence[Subtopology]) -> None:
         sum(map(_elements, subtopologies)) <= TOPOLOGY_ELEMENTS_MAX,
         f"The topology has more than {TOPOLOGY_ELEMENTS_MAX} topics, settings and the like.",
     )
+    _require(
+        sum(map(_characters, subtopologies)) <= TOPOLOGY_CHARACTERS_MAX,
+        f"The names and settings of the topology have more than {TOPOLOGY_CHARACTERS_MAX} "
+        "characters.",
+    )
     ids = [one.subtopology_id for one in subtopologies]
     _require(len(ids) == len(set(ids)), "Two subtopologies of the topology have the same id.")
     for one in subtopologies:
@@ -95,6 +102,16 @@ def _elements(subtopology: Subtopology) -> int:
         + len(subtopology.repartition_sink_topics)
         + sum(1 + len(topic.topic_configs) for topic in topics)
         + sum(map(_references, subtopology.copartition_groups))
+    )
+
+
+def _characters(subtopology: Subtopology) -> int:
+    topics = (*subtopology.state_changelog_topics, *subtopology.repartition_source_topics)
+    configs = (config for topic in topics for config in topic.topic_configs)
+    return (
+        len(subtopology.subtopology_id)
+        + sum(map(len, named_topics([subtopology])))
+        + sum(len(config.key) + len(config.value) for config in configs)
     )
 
 
