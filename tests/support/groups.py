@@ -25,6 +25,7 @@ GROUP_SETTINGS = {
     "group.consumer.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
+    "group.streams.initial.rebalance.delay.ms": "0",
 }
 
 # The ways in which librdkafka shares partitions: three assignors of the classic protocol, and the

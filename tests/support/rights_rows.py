@@ -45,6 +45,7 @@ from penstock.wire.messages import offset_fetch as offsets
 from penstock.wire.messages import offset_for_leader_epoch as epochs
 from penstock.wire.messages import read_share_group_state as states_read
 from penstock.wire.messages import read_share_group_state_summary as states_summed
+from penstock.wire.messages import streams_group_heartbeat as streams
 from penstock.wire.messages import txn_offset_commit as txn_commit
 from penstock.wire.messages import write_share_group_state as states_written
 from penstock.wire.messages import write_txn_markers as markers
@@ -75,6 +76,7 @@ from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 from penstock.wire.messages.update_features import UpdateFeaturesRequest
@@ -379,6 +381,24 @@ def _shares(*names: str, group: str = "there") -> Any:
     )
 
 
+def _streams(*names: str, changelog: str | None = None, group: str = "there") -> Any:
+    logs = [] if changelog is None else [streams.TopicInfo(name=changelog)]
+    only = streams.Subtopology(
+        subtopology_id="0", source_topics=list(names), state_changelog_topics=logs
+    )
+    return _same(
+        streams.StreamsGroupHeartbeatRequest(
+            group_id=group,
+            member_id="member-1",
+            rebalance_timeout_ms=1_000,
+            topology=streams.Topology(epoch=1, subtopologies=[only]),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+        )
+    )
+
+
 def _share_offsets(*names: str) -> Any:
     topics = [share_offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=n, partitions=[0])
               for n in names]  # fmt: skip
@@ -523,6 +543,14 @@ ROWS: Final = [
         [GROUP_DENIED]),
     Row("share describe", "DESCRIBE topic there", 1,
         _same(ShareGroupDescribeRequest(group_ids=["there"])), [GROUP_DENIED]),
+    Row("streams join", "READ group there, DESCRIBE topic there", 0, _streams("there", "also"),
+        [TOPIC_DENIED]),
+    Row("streams join, changelog", "READ group there, DESCRIBE topic there", 0,
+        _streams("there", changelog="also"), [TOPIC_DENIED]),
+    Row("streams join, no group", "READ topic there", 0, _streams("there", group="new"),
+        [GROUP_DENIED]),
+    Row("streams describe", "DESCRIBE topic there", 0,
+        _same(StreamsGroupDescribeRequest(group_ids=["there"])), [GROUP_DENIED]),
     Row("share offsets", "DESCRIBE group new, DESCRIBE topic there", 1,
         _share_offsets("there", "also"), [TOPIC_DENIED]),
     Row("share offsets, no group", "DESCRIBE topic there", 1, _share_offsets("there"),

@@ -42,7 +42,12 @@ SETTINGS: Final = GROUP_SETTINGS | {
 }
 """Of a broker whose transactions tests can wait for."""
 
-LEVELS: Final = {"transaction.version": 2, "group.version": 1}
+LEVELS: Final = {
+    "transaction.version": 2,
+    "group.version": 1,
+    "share.version": 1,
+    "streams.version": 1,
+}
 """Of a new cluster; a Kafka that was formatted by hand has not got them."""
 
 _AWAITED: Final = "0123"

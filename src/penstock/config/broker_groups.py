@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.config.broker_share import ShareGroupSettings
+from penstock.config.broker_streams import StreamsGroupSettings
 from penstock.config.table import (
     ConfigError,
     Importance,
@@ -17,12 +18,14 @@ from penstock.config.table import (
 
 INT32_MAX = 2**31 - 1
 CLASSIC = "classic"
-SERVED_PROTOCOLS = (CLASSIC, "consumer")
-OTHER_PROTOCOLS = ("streams", "share")
+STREAMS = "streams"
+SERVED_PROTOCOLS = (CLASSIC, "consumer", STREAMS)
+OTHER_PROTOCOLS = ("share",)
 """Kafka's further group protocols, which may be named and have no effect."""
 TIMES = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
 BOUNDED = {
     "consumer": TIMES,
+    STREAMS: TIMES,
     "share": (
         *TIMES,
         "record.lock.duration.ms",
@@ -95,10 +98,8 @@ class ClassicGroupSettings:
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         SettingType.LIST,
         SERVED_PROTOCOLS,
-        "The group protocols that members may speak; `classic` must be among them. `streams` and "
-        "`share` may be named, as in Kafka's default `classic,consumer,streams`, and have no "
-        "effect: there are no streams groups here, and share groups depend on the feature "
-        "`share.version` alone.",
+        "The group protocols that members may speak; `classic` must be among them. `share` may be "
+        "named and has no effect: share groups depend on the feature `share.version` alone.",
         rule=OneOf((*SERVED_PROTOCOLS, *OTHER_PROTOCOLS)),
     )
     group_min_session_timeout_ms: int = setting(
@@ -206,7 +207,11 @@ class ConsumerGroupSettings:
 
 @dataclass(frozen=True)
 class GroupSettings(
-    OffsetsTopicSettings, ClassicGroupSettings, ConsumerGroupSettings, ShareGroupSettings
+    OffsetsTopicSettings,
+    ClassicGroupSettings,
+    ConsumerGroupSettings,
+    ShareGroupSettings,
+    StreamsGroupSettings,
 ):
     """Everything about groups."""
 
@@ -233,6 +238,15 @@ def check_groups(config: GroupSettings) -> None:
                 f"group.{kind}.heartbeat.interval.ms must be less than "
                 f"group.{kind}.session.timeout.ms"
             )
+    replicas, most = (
+        config.group_streams_num_standby_replicas,
+        config.group_streams_max_standby_replicas,
+    )
+    if replicas > most:
+        raise ConfigError(
+            f"group.streams.num.standby.replicas ({replicas}) cannot be more than "
+            f"group.streams.max.standby.replicas ({most})"
+        )
     if CLASSIC not in config.group_coordinator_rebalance_protocols:
         raise ConfigError(
             "group.coordinator.rebalance.protocols cannot be "

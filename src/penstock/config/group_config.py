@@ -27,6 +27,7 @@ from penstock.config.table import (
 if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
 
+INT32_MAX: Final = 2**31 - 1
 BY_DURATION: Final = "by_duration:"
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{0,249}", re.ASCII)
 CONSTANT: Final = "constant"
@@ -195,17 +196,65 @@ class ShareGroupConfig:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class StreamsGroupConfig:
+    """What is in force for one streams group."""
+
+    streams_session_timeout_ms: int = setting(
+        SettingType.INT,
+        45_000,
+        "After how long without a heartbeat a member of the streams group is taken to be gone.",
+        rule=at_least(1),
+        synonyms=_from("group.streams.session.timeout.ms"),
+    )
+    streams_heartbeat_interval_ms: int = setting(
+        SettingType.INT,
+        5_000,
+        "How often members of the streams group are told to send heartbeats.",
+        rule=at_least(1),
+        synonyms=_from("group.streams.heartbeat.interval.ms"),
+    )
+    streams_num_standby_replicas: int = setting(
+        SettingType.INT,
+        0,
+        "How many members beside the one that runs a task keep a copy of its state.",
+        rule=at_least(0),
+        synonyms=_from("group.streams.num.standby.replicas"),
+    )
+    streams_initial_rebalance_delay_ms: int = setting(
+        SettingType.INT,
+        3_000,
+        "How long the first assignment of the streams group, when it was empty, waits for more "
+        "members.",
+        rule=at_least(0),
+        synonyms=_from("group.streams.initial.rebalance.delay.ms"),
+    )
+    streams_assignment_interval_ms: int = setting(
+        SettingType.INT,
+        1_000,
+        "The least time between two assignments of the streams group.",
+        rule=at_least(0),
+        synonyms=_from("group.streams.assignment.interval.ms"),
+    )
+
+
 OF_LOOP: Final = "assignments are made on the node's one loop"
 GROUP_SETTINGS = Table(
     "group",
-    (ConsumerGroupConfig, ShareGroupConfig),
+    (ConsumerGroupConfig, ShareGroupConfig, StreamsGroupConfig),
     absent={
         "consumer.assignor.offload.enable": OF_LOOP,
         "share.assignor.offload.enable": OF_LOOP,
-        "streams.": "there are no streams groups",
+        "streams.assignor.offload.enable": OF_LOOP,
     },
 )
+_OTHER_LIMITS: Final[Mapping[str, tuple[str | None, str | None]]] = {
+    "streams.initial.rebalance.delay.ms": (None, None),
+    "streams.num.standby.replicas": (None, "group.streams.max.standby.replicas"),
+}
+"""Where there are not both of `group.KIND.min.` and `.max.`."""
 _SHARE_ROWS: Final = Table("group", ShareGroupConfig, absent={})
+_STREAMS_ROWS: Final = Table("group", StreamsGroupConfig, absent={})
 
 
 class GroupDefaults(Protocol):
@@ -239,30 +288,32 @@ def group_config(overrides: Mapping[str, str], broker: GroupDefaults) -> Consume
     return replace(group_defaults(broker), **values)
 
 
-def share_group_defaults(broker: BrokerConfig) -> ShareGroupConfig:
-    """What is in force for a share group without settings of its own."""
-    values: dict[str, Any] = {
-        row.field: getattr(broker, f"group_{row.field}") for row in _SHARE_ROWS if row.synonyms
-    }
-    return ShareGroupConfig(**values)
-
-
 def share_group_config(overrides: Mapping[str, str], broker: BrokerConfig) -> ShareGroupConfig:
-    """A share group's stored settings over the broker's.
+    """What is in force for a share group that has these settings stored."""
+    return ShareGroupConfig(**_in_force(_SHARE_ROWS, overrides, broker))
+
+
+def streams_group_config(overrides: Mapping[str, str], broker: BrokerConfig) -> StreamsGroupConfig:
+    """What is in force for a streams group that has these settings stored."""
+    return StreamsGroupConfig(**_in_force(_STREAMS_ROWS, overrides, broker))
+
+
+def _in_force(rows: Table, overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Any]:
+    """A group's stored settings over the broker's, by field.
 
     Bounds of the broker may have changed since they were stored: a number beyond them counts as the
     bound. Those that this release does not know or allow are left out.
     """
-    defaults = share_group_defaults(broker)
-    own = {name: text for name, text in overrides.items() if name in _SHARE_ROWS}
-    if not own:
-        return defaults
-    values: dict[str, Any] = _SHARE_ROWS.usable(own)
-    for row in _SHARE_ROWS:
-        if row.synonyms and row.field in values:
+    values: dict[str, Any] = {
+        row.field: getattr(broker, f"group_{row.field}") for row in rows if row.synonyms
+    }
+    own = {name: text for name, text in overrides.items() if name in rows}
+    usable: dict[str, Any] = rows.usable(own) if own else {}
+    for row in rows:
+        if row.synonyms and row.field in usable:
             low, high = _bounds(row.name, broker)
-            values[row.field] = min(max(values[row.field], low), high)
-    return replace(defaults, **values)
+            usable[row.field] = min(max(usable[row.field], low), high)
+    return values | usable
 
 
 def check_group_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
@@ -272,15 +323,15 @@ def check_group_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> 
         row = GROUP_SETTINGS[name]
         if not row.synonyms:
             continue
-        kind, _, what = name.partition(".")
         low, high = _bounds(name, broker)
         if not low <= values[row.field] <= high:
+            least, most = (limit or "no limit" for limit in _limits(name))
             raise ConfigError(
-                f"{name} cannot be '{overrides[name]}': it must be between "
-                f"group.{kind}.min.{what} ({low}) and group.{kind}.max.{what} ({high})"
+                f"{name} cannot be '{overrides[name]}': it must be between {least} ({low}) and "
+                f"{most} ({high})"
             )
     _check_retry_backoff(values)
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         session, heartbeat = (
             values.get(f"{kind}_{what}", getattr(broker, f"group_{kind}_{what}"))
             for what in ("session_timeout_ms", "heartbeat_interval_ms")
@@ -306,8 +357,16 @@ def _check_retry_backoff(values: Mapping[str, Any]) -> None:
 
 def _bounds(name: str, broker: BrokerConfig) -> tuple[int, int]:
     """Between what the broker has a group's setting."""
-    kind, _, what = name.replace(".", "_").partition("_")
+    least, most = _limits(name)
     return (
-        getattr(broker, f"group_{kind}_min_{what}"),
-        getattr(broker, f"group_{kind}_max_{what}"),
+        0 if least is None else getattr(broker, least.replace(".", "_")),
+        INT32_MAX if most is None else getattr(broker, most.replace(".", "_")),
     )
+
+
+def _limits(name: str) -> tuple[str | None, str | None]:
+    """The broker's settings that say how little and how much a group's setting may be."""
+    if name in _OTHER_LIMITS:
+        return _OTHER_LIMITS[name]
+    kind, _, what = name.partition(".")
+    return f"group.{kind}.min.{what}", f"group.{kind}.max.{what}"

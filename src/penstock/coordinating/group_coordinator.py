@@ -15,7 +15,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import ApiError, ErrorCode
-from penstock.config.group_config import ShareGroupConfig, share_group_config
+from penstock.config.group_config import (
+    ShareGroupConfig,
+    StreamsGroupConfig,
+    share_group_config,
+    streams_group_config,
+)
 from penstock.coordinating.coordinators import (
     CoordinatorEnvironment,
     InternalTopic,
@@ -33,6 +38,7 @@ from penstock.coordinator.offsets import GroupOffset
 from penstock.coordinator.refusals import refuse
 from penstock.coordinator.shard import GroupShard
 from penstock.coordinator.share_group import ShareGroup
+from penstock.coordinator.streams_group import StreamsGroup
 from penstock.coordinator.topics import ImageTopics
 from penstock.metadata.image import ResourceType
 from penstock.metadata.names import OFFSETS_TOPIC
@@ -53,6 +59,7 @@ if TYPE_CHECKING:
     from penstock.coordinating.end_offsets import EndOffsets
     from penstock.coordinating.share_persister import SharePersister
     from penstock.coordinator.effects import Effects
+    from penstock.coordinator.streams_group.resolving import ResolvedTopic
     from penstock.metadata.delta import MetadataDelta
     from penstock.wire.schema import Message
 
@@ -103,6 +110,7 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
             self._overrides,
             self.rebalances,
             self.share_config,
+            self.streams_config,
         )
 
     def _action(self, index: int, action: Any) -> None:
@@ -124,6 +132,10 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
     def share_config(self, group_id: str) -> ShareGroupConfig:
         """What is in force for a share group."""
         return share_group_config(self._overrides(group_id), self._config)
+
+    def streams_config(self, group_id: str) -> StreamsGroupConfig:
+        """What is in force for a streams group."""
+        return streams_group_config(self._overrides(group_id), self._config)
 
     def _expire(self, shard: GroupShard, now_ms: int) -> Effects:
         return shard.expire(now_ms)
@@ -245,6 +257,14 @@ class GroupCoordinator(ShardedCoordinator[GroupShard]):
             return refused
         answer = self._submit(group_id, request, version, client_id, client_host, None)
         return await answer if inspect.isawaitable(answer) else answer
+
+    # -- streams groups ------------------------------------------------------------------------
+
+    def missing_topics(self, group_id: str) -> list[ResolvedTopic]:
+        """The internal topics that a streams group of this node waits for."""
+        driver = self._driver_of(group_id)
+        group = None if driver is None else driver.shard.groups.get(group_id)
+        return list(group.missing_topics) if isinstance(group, StreamsGroup) else []
 
     # -- transactions --------------------------------------------------------------------------
 

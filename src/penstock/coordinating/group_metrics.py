@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from penstock.coordinator.classic.states import State
-from penstock.coordinator.group import CLASSIC, CONSUMER, SHARE
+from penstock.coordinator.group import CLASSIC, CONSUMER, SHARE, STREAMS
 from penstock.observe.metrics import Reading, Registry
 from penstock.observe.table import GROUPS, GROUPS_MEMBERS, GROUPS_REBALANCES
 
@@ -27,6 +27,7 @@ STATES: Final = tuple(
     [(CLASSIC, state.value) for state in State if state is not State.DEAD]
     + [(CONSUMER, state) for state in ("Empty", "Assigning", "Reconciling", "Stable")]
     + [(SHARE, state) for state in ("Empty", "Stable")]
+    + [(STREAMS, state) for state in ("Empty", "NotReady", "Assigning", "Reconciling", "Stable")]
 )
 """What is always shown, so that a state that nobody is in is a 0 and not a gap."""
 
@@ -38,7 +39,7 @@ class GroupMetrics:
 
     def _collect(self) -> Iterator[Reading]:
         states = Counter(dict.fromkeys(STATES, 0))
-        members = {CLASSIC: 0, CONSUMER: 0, SHARE: 0}
+        members = {CLASSIC: 0, CONSUMER: 0, SHARE: 0, STREAMS: 0}
         counted = 0
         for group in self._groups.loaded_groups():
             states[group.group_type, group.state_name] += 1
@@ -55,6 +56,7 @@ class GroupMetrics:
             CLASSIC: rebalances.classic,
             CONSUMER: rebalances.consumer,
             SHARE: rebalances.share,
+            STREAMS: rebalances.streams,
         }
         by_protocol = [GROUPS_REBALANCES.sample(n, protocol) for protocol, n in counts.items()]
         yield Reading(GROUPS_REBALANCES, by_protocol)

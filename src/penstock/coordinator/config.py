@@ -28,6 +28,8 @@ class GroupConfig:
     group_share_max_size: int = 200
     group_share_initialize_retry_interval_ms: int = 30_000
 
+    group_streams_max_size: int = INT32_MAX
+
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
 

@@ -21,6 +21,7 @@ from penstock.base.ids import Uuid
 from penstock.config.group_config import (
     ConsumerGroupConfig,
     ShareGroupConfig,
+    StreamsGroupConfig,
     group_config,
     group_defaults,
 )
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 CLASSIC = "classic"
 CONSUMER = "consumer"
 SHARE = "share"
+STREAMS = "streams"
 CONSUMER_PROTOCOL_TYPE = "consumer"
 """The protocol type of consumers, in both protocols."""
 
@@ -49,6 +51,8 @@ class RebalanceCounts:
     """Group epochs that began: members or what they are subscribed to changed."""
     share: int = 0
     """The same of share groups."""
+    streams: int = 0
+    """The same of streams groups."""
 
 
 @dataclass(slots=True)
@@ -65,6 +69,8 @@ class Environment:
     rebalances: RebalanceCounts = field(default_factory=RebalanceCounts)
     share_config: Callable[[str], ShareGroupConfig] = lambda _: ShareGroupConfig()
     """What is in force for one share group."""
+    streams_config: Callable[[str], StreamsGroupConfig] = lambda _: StreamsGroupConfig()
+    """What is in force for one streams group."""
 
     def config_of(self, group_id: str) -> ConsumerGroupConfig:
         """What is in force for one consumer group."""
@@ -87,20 +93,18 @@ class Committer(NamedTuple):
 
 
 class Group(Protocol):
-    """One group. `ClassicGroup(group_id, environment)`, `ConsumerGroup(group_id, environment)` and
-    `ShareGroup(group_id, environment)` make an empty one, which writes no records until something
-    happens to it.
+    """One group. `ClassicGroup(group_id, environment)` makes an empty one, which writes no records
+    until something happens to it, and so do `ConsumerGroup`, `ShareGroup` and `StreamsGroup`.
 
-    A `ClassicGroup` has `describe_classic()` too (for DescribeGroups), a `ConsumerGroup` has
-    `describe_consumer()` (for ConsumerGroupDescribe), a `ShareGroup` `describe_share()`. A share
-    group is never anything else. `coordinator.consumer.upgrade(classic,
-    request, caller, now_ms)` handles a ConsumerGroupHeartbeat for a classic group and sets its
-    `successor`.
+    Each can be described by the API of its kind (`describe_classic()` and so on). A share group is
+    never anything else; an empty streams group becomes a classic one by JoinGroup.
+    `coordinator.consumer.upgrade(classic, request, caller, now_ms)` handles a
+    ConsumerGroupHeartbeat for a classic group and sets its `successor`.
     """
 
     group_id: str
     group_type: str
-    """`classic`, `consumer` or `share`."""
+    """`classic`, `consumer`, `share` or `streams`."""
     successor: Group | None
     """Set when the group has moved to the other protocol: the shard puts it in this one's place
     after the event. The records that say so are in the event's effects, the classic group's
@@ -125,8 +129,8 @@ class Group(Protocol):
 
     def replay(self, key: Message, value: Message | None, timestamp: int) -> None:
         """Apply a record of this group; a null value is a tombstone. The tombstone of a whole group
-        (GroupMetadataKey, ConsumerGroupMetadataKey, ShareGroupMetadataKey) is handled by the shard,
-        which drops the group.
+        (GroupMetadataKey, ConsumerGroupMetadataKey and their like) is handled by the shard, which
+        drops the group.
         """
 
     def loaded(self, now_ms: int) -> Effects:

@@ -2,8 +2,8 @@
 
 A key is its type as int16 and its fields; a value is its version as int16 and its fields; a null
 value is a tombstone. `WRITTEN_VERSIONS` says which version is written of each value; all versions
-are read. Types that are not declared here or in `share_group_records` (streams groups) are read as
-None and left alone, as Kafka does.
+are read. Types that are declared neither here nor in `share_group_records` or
+`streams_group_records` are read as None and left alone, as Kafka does.
 """
 
 from __future__ import annotations
@@ -27,6 +27,20 @@ from penstock.coordinator.share_group_records import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
+)
+from penstock.coordinator.streams_group_records import (
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
 )
 from penstock.wire.errors import WireError
 from penstock.wire.schema import (
@@ -225,7 +239,16 @@ ShareGroupKey: TypeAlias = (
     | ShareGroupCurrentMemberAssignmentKey
     | ShareGroupStatePartitionMetadataKey
 )
-RecordKey: TypeAlias = OffsetCommitKey | ClassicGroupKey | ConsumerGroupKey | ShareGroupKey
+StreamsGroupKey: TypeAlias = (
+    StreamsGroupMetadataKey
+    | StreamsGroupMemberMetadataKey
+    | StreamsGroupTargetAssignmentMetadataKey
+    | StreamsGroupTargetAssignmentMemberKey
+    | StreamsGroupCurrentMemberAssignmentKey
+    | StreamsGroupTopologyKey
+)
+GroupKey: TypeAlias = ClassicGroupKey | ConsumerGroupKey | ShareGroupKey | StreamsGroupKey
+RecordKey: TypeAlias = OffsetCommitKey | GroupKey
 
 WRITTEN_VERSIONS: Final[dict[type[Message], int]] = {
     OffsetCommitValue: 4,
@@ -243,6 +266,12 @@ WRITTEN_VERSIONS: Final[dict[type[Message], int]] = {
     ShareGroupTargetAssignmentMemberValue: 0,
     ShareGroupCurrentMemberAssignmentValue: 0,
     ShareGroupStatePartitionMetadataValue: 0,
+    StreamsGroupMetadataValue: 0,
+    StreamsGroupMemberMetadataValue: 0,
+    StreamsGroupTargetAssignmentMetadataValue: 0,
+    StreamsGroupTargetAssignmentMemberValue: 0,
+    StreamsGroupCurrentMemberAssignmentValue: 0,
+    StreamsGroupTopologyValue: 0,
 }
 VALUE_TYPES: Final[dict[type[Message], type[Message]]] = {
     OffsetCommitKey: OffsetCommitValue,
@@ -260,6 +289,12 @@ VALUE_TYPES: Final[dict[type[Message], type[Message]]] = {
     ShareGroupTargetAssignmentMemberKey: ShareGroupTargetAssignmentMemberValue,
     ShareGroupCurrentMemberAssignmentKey: ShareGroupCurrentMemberAssignmentValue,
     ShareGroupStatePartitionMetadataKey: ShareGroupStatePartitionMetadataValue,
+    StreamsGroupMetadataKey: StreamsGroupMetadataValue,
+    StreamsGroupMemberMetadataKey: StreamsGroupMemberMetadataValue,
+    StreamsGroupTargetAssignmentMetadataKey: StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey: StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupCurrentMemberAssignmentKey: StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupTopologyKey: StreamsGroupTopologyValue,
 }
 _KEYS: Final = {cast(int, cls.API_KEY): cls for cls in VALUE_TYPES}
 # Offsets were once keyed by type 0, with the same fields; Kafka still reads them.

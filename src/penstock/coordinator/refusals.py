@@ -14,6 +14,7 @@ from penstock.coordinator.commits import CommitResponse, refused_commit
 from penstock.wire.messages import consumer_group_describe as consumer_describe
 from penstock.wire.messages import describe_groups as describe
 from penstock.wire.messages import share_group_describe as share_describe
+from penstock.wire.messages import streams_group_describe as streams_describe
 from penstock.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -54,6 +55,10 @@ from penstock.wire.messages.offset_fetch import (
 from penstock.wire.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
+)
+from penstock.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
 )
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -163,6 +168,20 @@ def _share_describe(
     )
 
 
+def _streams_describe(
+    request: streams_describe.StreamsGroupDescribeRequest,
+    _version: int,
+    code: ErrorCode,
+    message: str | None,
+) -> streams_describe.StreamsGroupDescribeResponse:
+    return streams_describe.StreamsGroupDescribeResponse(
+        groups=[
+            streams_describe.DescribedGroup(group_id=id_, error_code=code, error_message=message)
+            for id_ in request.group_ids
+        ]
+    )
+
+
 def _share_offsets(
     request: DescribeShareGroupOffsetsRequest, _version: int, code: ErrorCode, message: str | None
 ) -> DescribeShareGroupOffsetsResponse:
@@ -206,6 +225,10 @@ REFUSALS: Final[Mapping[type[Message], Callable[[Any, int, ErrorCode, str | None
         error_code=code, error_message=message
     ),
     share_describe.ShareGroupDescribeRequest: _share_describe,
+    StreamsGroupHeartbeatRequest: lambda _, __, code, message: StreamsGroupHeartbeatResponse(
+        error_code=code, error_message=message
+    ),
+    streams_describe.StreamsGroupDescribeRequest: _streams_describe,
     DescribeShareGroupOffsetsRequest: _share_offsets,
     AlterShareGroupOffsetsRequest: lambda _, __, code, message: AlterShareGroupOffsetsResponse(
         error_code=code, error_message=message

@@ -12,17 +12,19 @@ hash to this partition: the driver sees to that.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from penstock.base.clock import Rng
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.steps import at_once
-from penstock.config.group_config import ShareGroupConfig
+from penstock.config.group_config import ShareGroupConfig, StreamsGroupConfig
+from penstock.coordinator import describing
 from penstock.coordinator.classic import ClassicGroup
 from penstock.coordinator.commits import Commit
 from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.consumer import ConsumerGroup, upgrade
 from penstock.coordinator.consumer.partitions import Partition
+from penstock.coordinator.describing import not_there
 from penstock.coordinator.effects import (
     Caller,
     CoordinatorRecord,
@@ -31,16 +33,16 @@ from penstock.coordinator.effects import (
     Reply,
     TimerKey,
 )
-from penstock.coordinator.group import CONSUMER, SHARE, Environment, Group, RebalanceCounts
+from penstock.coordinator.group import CONSUMER, SHARE, STREAMS, Environment, Group, RebalanceCounts
 from penstock.coordinator.offsets import OffsetStore
 from penstock.coordinator.records import (
-    ClassicGroupKey,
-    ConsumerGroupKey,
     ConsumerGroupMetadataKey,
+    GroupKey,
     GroupMetadataKey,
     OffsetCommitKey,
     OffsetCommitValue,
     ShareGroupKey,
+    StreamsGroupKey,
     decode,
 )
 from penstock.coordinator.refusals import refuse
@@ -48,10 +50,14 @@ from penstock.coordinator.share_group import ShareGroup
 from penstock.coordinator.share_group import heartbeat as share_members
 from penstock.coordinator.share_group.roster import JOIN_EPOCH
 from penstock.coordinator.share_group_records import ShareGroupMetadataKey
+from penstock.coordinator.streams_group import StreamsGroup
+from penstock.coordinator.streams_group import heartbeat as streams_members
+from penstock.coordinator.streams_group_records import StreamsGroupMetadataKey
 from penstock.coordinator.topics import TopicsView
 from penstock.wire.messages import consumer_group_describe as consumer_describe
 from penstock.wire.messages import describe_groups as describe
 from penstock.wire.messages import share_group_describe as share_describe
+from penstock.wire.messages import streams_group_describe as streams_describe
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import (
     DeletableGroupResult,
@@ -61,11 +67,7 @@ from penstock.wire.messages.delete_groups import (
 from penstock.wire.messages.heartbeat import HeartbeatRequest
 from penstock.wire.messages.join_group import JoinGroupRequest
 from penstock.wire.messages.leave_group import LeaveGroupRequest
-from penstock.wire.messages.list_groups import (
-    ListedGroup,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
+from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.wire.messages.offset_fetch import (
@@ -74,20 +76,22 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.wire.schema import Message
 
 COMMIT_UNKNOWN_GROUP_FROM: Final = 9
 """From this version OffsetCommit says that a group is unknown; before, its generation is wrong."""
-DESCRIBE_UNKNOWN_GROUP_FROM: Final = 6
-"""From this version DescribeGroups says that a group is unknown; before, it is shown as dead."""
-DEAD: Final = "Dead"
 DOOMED_OFFSETS: Final[TimerKey] = ("", "offsets of deleted topics")
 """The timer that removes them; no group has it, since its id has no kind of this name."""
 AT_ONCE_MS: Final = 0
-GroupKey: TypeAlias = ClassicGroupKey | ConsumerGroupKey | ShareGroupKey
-_GROUP_KEYS: Final = (GroupMetadataKey, ConsumerGroupMetadataKey, ShareGroupMetadataKey)
+_GROUP_KEYS: Final = (
+    GroupMetadataKey,
+    ConsumerGroupMetadataKey,
+    ShareGroupMetadataKey,
+    StreamsGroupMetadataKey,
+)
 """The keys whose tombstones end a whole group."""
 EXPIRED_RECORDS_MAX: Final = 10_000
 """How many offsets one round of expiry removes, so that its batch stays small."""
@@ -102,9 +106,10 @@ class GroupShard:
         overrides: Callable[[str], Mapping[str, str]] = lambda _: {},
         rebalances: RebalanceCounts | None = None,
         share_config: Callable[[str], ShareGroupConfig] = lambda _: ShareGroupConfig(),
+        streams_config: Callable[[str], StreamsGroupConfig] = lambda _: StreamsGroupConfig(),
     ) -> None:
-        """`overrides` returns a group's own settings, `share_config` what is in force for a share
-        group.
+        """`overrides` returns a group's own settings, `share_config` and `streams_config` what is
+        in force for a share or streams group.
         """
         self.environment = Environment(
             config,
@@ -113,6 +118,7 @@ class GroupShard:
             overrides,
             rebalances=rebalances or RebalanceCounts(),
             share_config=share_config,
+            streams_config=streams_config,
         )
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore(self.environment)
@@ -284,7 +290,7 @@ class GroupShard:
         group = self.groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._took_up(group, upgrade(group, request, caller, now_ms))
-        if isinstance(group, ShareGroup):
+        if isinstance(group, ShareGroup | StreamsGroup):
             return _not_of_kind(request, caller, group, CONSUMER)
         if group is not None:
             return self._took_up(group, group.handle(request, caller, now_ms))
@@ -306,11 +312,32 @@ class GroupShard:
         new = ShareGroup(request.group_id, self.environment)
         return self._hand_to_new(new, request, caller, now_ms)
 
+    def _streams_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, caller: Caller, now_ms: int
+    ) -> Effects:
+        try:
+            streams_members.check_request(request)
+        except ApiError as e:
+            return _refused(request, caller, e.code, e.message)
+        group = self.groups.get(request.group_id)
+        if isinstance(group, StreamsGroup):
+            return group.handle(request, caller, now_ms)
+        may_begin = group is None or (isinstance(group, ClassicGroup) and group.is_empty)
+        if request.member_epoch != JOIN_EPOCH or not may_begin:
+            return _not_of_kind(request, caller, group, STREAMS)
+        new = StreamsGroup(request.group_id, self.environment)
+        effects = new.handle(request, caller, now_ms)
+        if new.is_empty:
+            return effects  # it was refused
+        before = Effects(records=[] if group is None else group.tombstones())
+        self.groups[request.group_id] = new
+        return before + effects
+
     def share_group(self, group_id: str) -> ShareGroup:
         """ApiError unless there is a share group of this id."""
         group = self.groups.get(group_id)
         if not isinstance(group, ShareGroup):
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, _not_there(group_id, group, SHARE))
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, not_there(group_id, group, SHARE))
         return group
 
     def share_group_or_new(self, group_id: str) -> ShareGroup:
@@ -414,66 +441,16 @@ class GroupShard:
     # -- the admin -----------------------------------------------------------------------------
 
     def _list(self, request: ListGroupsRequest, caller: Caller, _: int) -> Effects:
-        states = {state.lower() for state in request.states_filter}
-        types = {kind.lower() for kind in request.types_filter}
-        found = [
-            ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state_name,
-                group_type=group.group_type,
-            )
-            for group in self.groups.values()
-            if (not states or group.state_name.lower() in states)
-            and (not types or group.group_type in types)
-        ]
-        return Effects.reply(caller, ListGroupsResponse(groups=found))
+        return Effects.reply(caller, describing.listed(self.groups, request))
 
-    def _describe(self, request: describe.DescribeGroupsRequest, caller: Caller, _: int) -> Effects:
-        found = [self._describe_one(id_, caller.version) for id_ in request.groups]
-        return Effects.reply(caller, describe.DescribeGroupsResponse(groups=found))
-
-    def _describe_one(self, group_id: str, version: int) -> describe.DescribedGroup:
-        group = self.groups.get(group_id)
-        if isinstance(group, ClassicGroup):
-            return group.describe_classic()
-        dead = describe.DescribedGroup(group_id=group_id, group_state=DEAD)
-        if version >= DESCRIBE_UNKNOWN_GROUP_FROM:
-            dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            dead.error_message = _not_there(group_id, group, "classic")
-        return dead
-
-    def _describe_consumer(
-        self, request: consumer_describe.ConsumerGroupDescribeRequest, caller: Caller, _: int
+    def _describe_classic(
+        self, request: describe.DescribeGroupsRequest, caller: Caller, _: int
     ) -> Effects:
-        found = [self._describe_consumer_one(id_) for id_ in request.group_ids]
-        return Effects.reply(caller, consumer_describe.ConsumerGroupDescribeResponse(groups=found))
+        answer = describing.described_classic(self.groups, request, caller.version)
+        return Effects.reply(caller, answer)
 
-    def _describe_consumer_one(self, group_id: str) -> consumer_describe.DescribedGroup:
-        group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group.describe_consumer()
-        return consumer_describe.DescribedGroup(
-            group_id=group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=_not_there(group_id, group, CONSUMER),
-        )
-
-    def _describe_share(
-        self, request: share_describe.ShareGroupDescribeRequest, caller: Caller, _: int
-    ) -> Effects:
-        found = [self._describe_share_one(id_) for id_ in request.group_ids]
-        return Effects.reply(caller, share_describe.ShareGroupDescribeResponse(groups=found))
-
-    def _describe_share_one(self, group_id: str) -> share_describe.DescribedGroup:
-        group = self.groups.get(group_id)
-        if isinstance(group, ShareGroup):
-            return group.describe_share()
-        return share_describe.DescribedGroup(
-            group_id=group_id,
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=_not_there(group_id, group, SHARE),
-        )
+    def _describe(self, request: Message, caller: Caller, _: int) -> Effects:
+        return Effects.reply(caller, describing.described(self.groups, request))
 
     def _delete(self, request: DeleteGroupsRequest, caller: Caller, _: int) -> Effects:
         effects = Effects()
@@ -489,28 +466,25 @@ class GroupShard:
         return effects
 
 
-def _not_there(group_id: str, group: Group | None, wanted: str) -> str:
-    """Why a group of a type cannot be described."""
-    if group is None:
-        return f"Group {group_id} not found."
-    return f"Group {group_id} is not a {wanted} group."
-
-
-def _kind_of(key: GroupKey) -> type[ClassicGroup | ConsumerGroup | ShareGroup]:
+def _kind_of(key: GroupKey) -> type[ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup]:
     """What kind of group has records with such keys."""
     if isinstance(key, GroupMetadataKey):
         return ClassicGroup
+    if isinstance(key, StreamsGroupKey):
+        return StreamsGroup
     return ShareGroup if isinstance(key, ShareGroupKey) else ConsumerGroup
 
 
 def _not_of_kind(
-    request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest,
+    request: ConsumerGroupHeartbeatRequest
+    | ShareGroupHeartbeatRequest
+    | StreamsGroupHeartbeatRequest,
     caller: Caller,
     group: Group | None,
     wanted: str,
 ) -> Effects:
     """There is no such group, or it is of another kind."""
-    message = _not_there(request.group_id, group, wanted)
+    message = not_there(request.group_id, group, wanted)
     return _refused(request, caller, ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 
@@ -527,13 +501,15 @@ _HANDLERS: Final[Mapping[type[Message], Callable[[GroupShard, Any, Caller, int],
     LeaveGroupRequest: GroupShard._by_member,
     ConsumerGroupHeartbeatRequest: GroupShard._consumer_heartbeat,
     ShareGroupHeartbeatRequest: GroupShard._share_heartbeat,
+    StreamsGroupHeartbeatRequest: GroupShard._streams_heartbeat,
     OffsetCommitRequest: GroupShard._commit,
     TxnOffsetCommitRequest: GroupShard._commit,
     OffsetFetchRequest: GroupShard._fetch,
     OffsetDeleteRequest: GroupShard._delete_offsets,
     ListGroupsRequest: GroupShard._list,
-    describe.DescribeGroupsRequest: GroupShard._describe,
-    consumer_describe.ConsumerGroupDescribeRequest: GroupShard._describe_consumer,
-    share_describe.ShareGroupDescribeRequest: GroupShard._describe_share,
+    describe.DescribeGroupsRequest: GroupShard._describe_classic,
+    consumer_describe.ConsumerGroupDescribeRequest: GroupShard._describe,
+    share_describe.ShareGroupDescribeRequest: GroupShard._describe,
+    streams_describe.StreamsGroupDescribeRequest: GroupShard._describe,
     DeleteGroupsRequest: GroupShard._delete,
 }

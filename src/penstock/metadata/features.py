@@ -34,6 +34,10 @@ SHARE_VERSION: Final = "share.version"
 """1: share groups (KIP-932). 2: their dead letters (KIP-1191). At level 0, and where no level was
 ever finalised, share groups are not served.
 """
+STREAMS_VERSION: Final = "streams.version"
+"""1: streams groups (KIP-1071). At level 0, and where no level was ever finalised, they are not
+served.
+"""
 
 
 class Levels(NamedTuple):
@@ -55,6 +59,7 @@ SUPPORTED_FEATURES: Final[dict[str, Levels]] = {
     TRANSACTION_VERSION: Levels(0, 2),
     GROUP_VERSION: Levels(0, 1),
     SHARE_VERSION: Levels(0, 2),
+    STREAMS_VERSION: Levels(0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: Levels(0, 1),
     ROLES_VERSION: Levels(0, 1),
 }

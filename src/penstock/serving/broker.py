@@ -82,6 +82,7 @@ from penstock.serving.share import ShareService
 from penstock.serving.share_groups import ShareGroupService
 from penstock.serving.share_partitions import SharePartitions
 from penstock.serving.share_states import ShareStateService
+from penstock.serving.streams_topics import StreamsTopics
 from penstock.serving.telemetry import TelemetryService
 from penstock.serving.topics import TopicService
 from penstock.serving.transactions import TransactionService
@@ -168,6 +169,7 @@ class Broker:
             self.node_id, self.metadata, self.controller, self.suspicions, hints, self.rights
         )
         self.topics = self._topic_service()
+        self.streams_topics = StreamsTopics(self.groups, self.topics, self.rights, self.clock)
         self.audit = self._audit_log(rng)
         self.services = self._services(count_error)
         quorum.metadata.on_committed(self.apply)
@@ -202,7 +204,9 @@ class Broker:
             records=RecordService(replicas, rights),
             offsets=OffsetService(replicas, self.logs, rights),
             log_dirs=LogDirService(node_id, image, self.logs, replicas, rights),
-            groups=GroupService(self.groups, self.transactional_commits, rights),
+            groups=GroupService(
+                self.groups, self.transactional_commits, self.streams_topics, rights
+            ),
             share=self.share,
             share_groups=ShareGroupService(self.groups.share, rights),
             queues=QueueService(self.share, replicas, rights),
@@ -471,6 +475,7 @@ class Broker:
         self.turns.stop()
         await self.verifier.stop()
         await self.transactions.stop()
+        await self.streams_topics.stop()
         await self.groups.stop()
         self.share.stop()
         self.dead_letters.stop()

@@ -18,6 +18,7 @@ from penstock.metadata.features import (
     GROUP_VERSION,
     KRAFT_VERSION,
     SHARE_VERSION,
+    STREAMS_VERSION,
     SUPPORTED_FEATURES,
 )
 from penstock.metadata.image import MetadataImage
@@ -134,6 +135,11 @@ class ClusterService:
     def has_share_groups(self) -> bool:
         """Whether the finalised level of share.version has share groups."""
         return self._image.features.get(SHARE_VERSION, 0) > 0
+
+    @property
+    def has_streams_groups(self) -> bool:
+        """Whether the finalised level of streams.version has streams groups."""
+        return self._image.features.get(STREAMS_VERSION, 0) > 0
 
     def features_epoch(self, principal: Principal) -> int:
         """Grows whenever the finalised features may have changed."""

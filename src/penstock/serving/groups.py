@@ -20,11 +20,14 @@ from penstock.base.ids import ZERO_UUID, TopicKey
 from penstock.coordinating.group_coordinator import GroupCoordinator
 from penstock.coordinating.transactional_commits import TransactionalCommits
 from penstock.coordinator.refusals import refuse
+from penstock.coordinator.streams_group.topology import check_names, named_topics
 from penstock.net.turn import Turn
 from penstock.serving.rights import Rights
 from penstock.serving.shards import ShardService
+from penstock.serving.streams_topics import StreamsTopics
 from penstock.wire.messages import consumer_group_describe as consumer_describe
 from penstock.wire.messages import share_group_describe as share_describe
+from penstock.wire.messages import streams_group_describe as streams_describe
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest
@@ -49,6 +52,7 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -77,21 +81,29 @@ _NEEDS: Final[Mapping[type[Message], Operation]] = {
     consumer_describe.ConsumerGroupDescribeRequest: Operation.DESCRIBE,
     ShareGroupHeartbeatRequest: Operation.READ,
     share_describe.ShareGroupDescribeRequest: Operation.DESCRIBE,
+    StreamsGroupHeartbeatRequest: Operation.READ,
+    streams_describe.StreamsGroupDescribeRequest: Operation.DESCRIBE,
     DeleteGroupsRequest: Operation.DELETE,
 }
 """What has to be allowed on the group."""
 _DESCRIPTIONS: Final = (
     consumer_describe.ConsumerGroupDescribeRequest,
     share_describe.ShareGroupDescribeRequest,
+    streams_describe.StreamsGroupDescribeRequest,
 )
 
 
 class GroupService(ShardService):
     def __init__(
-        self, groups: GroupCoordinator, commits: TransactionalCommits, rights: Rights
+        self,
+        groups: GroupCoordinator,
+        commits: TransactionalCommits,
+        streams_topics: StreamsTopics,
+        rights: Rights,
     ) -> None:
         super().__init__(groups)
         self._groups = groups
+        self._streams_topics = streams_topics
         self._commits = commits
         self._rights = rights
 
@@ -112,6 +124,8 @@ class GroupService(ShardService):
                 self._rights.require_change(principal)
             except ApiError as e:
                 return refuse(request, version, e.code)
+        if isinstance(request, StreamsGroupHeartbeatRequest):
+            return self._streams_heartbeat(principal, request, version, client_id, ask)
         if not self._rights.active:
             return ask(request)
         if isinstance(request, OffsetFetchRequest) and self._is_node(principal):
@@ -204,6 +218,31 @@ class GroupService(ShardService):
 
     def _shows(self, principal: Principal, name: str) -> bool:
         return self._rights.shows(principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+    def _streams_heartbeat(
+        self,
+        principal: Principal,
+        request: StreamsGroupHeartbeatRequest,
+        version: int,
+        client_id: str,
+        ask: Callable[[Message], Message | Awaitable[Message]],
+    ) -> Message | Awaitable[Message]:
+        """A member needs a right to its group, and to know of each topic that it names."""
+        if not self._rights.group(principal, Operation.READ, request.group_id):
+            return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        names = set() if request.topology is None else named_topics(request.topology.subtopologies)
+        try:
+            check_names(names)
+        except ApiError as e:
+            return refuse(request, version, e.code, e.message)
+        if not all(self._may_describe(principal, name) for name in sorted(names)):
+            return refuse(request, version, _TOPIC_DENIED)
+        return _then(
+            ask(request),
+            lambda answer: self._streams_topics.complete(
+                principal, client_id, request.group_id, answer
+            ),
+        )
 
     def _commit(
         self,
@@ -298,7 +337,7 @@ class GroupService(ShardService):
     def _without_hidden(self, principal: Principal, answer: Any) -> Message:
         answer.groups = [
             group
-            if all(self._may_describe(principal, name) for name in _assigned(group))
+            if all(self._may_describe(principal, name) for name in _told(group))
             else type(group)(
                 group_id=group.group_id, error_code=_TOPIC_DENIED, error_message=HIDDEN_TOPIC
             )
@@ -358,7 +397,11 @@ def _subscribed(
     return request.subscribed_topic_names or []
 
 
-def _assigned(group: consumer_describe.DescribedGroup | share_describe.DescribedGroup) -> set[str]:
+def _told(group: Any) -> set[str]:
+    """The topics that a description names."""
+    if isinstance(group, streams_describe.DescribedGroup):
+        topology = group.topology
+        return set() if topology is None else named_topics(topology.subtopologies or ())
     found = set()
     for member in group.members:
         assignments: list[Any] = [member.assignment]

@@ -25,7 +25,11 @@ from penstock.serving.audit_log import AuditLog
 from penstock.serving.audited_requests import told
 from penstock.serving.rights import Rights
 from penstock.serving.topic_pieces import TopicPieces
-from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.wire.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 
 
 class TopicService:
@@ -160,17 +164,26 @@ class TopicService:
             CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas)
             for name in names
         ]
-        request = CreateTopicsRequest(topics=topics)
         try:
-            self._rights.require_change(principal)
-            response = await self._controller.ask(request, principal=principal, client_id=client_id)
+            response = await self.make(principal, topics, client_id)
         except ApiError as e:
             return refused | dict.fromkeys(names, int(e.code))
+        refused |= {t.name: t.error_code for t in response.topics}
+        return {name: code for name, code in refused.items() if code != ErrorCode.NONE}
+
+    async def make(
+        self, principal: Principal, topics: list[CreatableTopic], client_id: str | None
+    ) -> CreateTopicsResponse:
+        """Have the active controller create topics, with the rights of `principal`."""
+        request = CreateTopicsRequest(topics=topics)
+        self._rights.require_change(principal)
+        response: CreateTopicsResponse = await self._controller.ask(
+            request, principal=principal, client_id=client_id
+        )
         if self.audit is not None:
             kind, status, created, detail = told(request, response)
             self.audit.managed(principal, "CreateTopics", kind, status, created, detail=detail)
-        refused |= {t.name: t.error_code for t in response.topics}
-        return {name: code for name, code in refused.items() if code != ErrorCode.NONE}
+        return response
 
     def _not_creatable(self, principal: Principal, names: list[str]) -> dict[str, int]:
         if self._rights.cluster_shows(principal, Operation.CREATE):

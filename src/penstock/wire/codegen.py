@@ -191,6 +191,8 @@ def bytes_min(field: Field, version: int, flexible: bool) -> int:
     if field.kind in FIXED:
         return FIXED[field.kind][1]
     if field.kind == "struct":
+        if version in field.nullable:
+            return 1  # where it is null
         row = plan(struct_of(field), version)[0]
         return sum(bytes_min(f, version, flexible) for f in row) + flexible
     if flexible and field.compact:

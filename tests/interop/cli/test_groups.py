@@ -12,6 +12,11 @@ from confluent_kafka import TopicPartition
 
 from penstock.wire.messages.join_group import JoinGroupRequestProtocol
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from support.group_calls import SYNC, connected, join, leave
 from support.groups import STRATEGIES, Member, members, partitions_of, polled, publish, settle
@@ -73,6 +78,39 @@ def test_a_share_group_is_seen(
         busy = run("group", "delete", group_id, "--yes")
         assert (busy.code, "active members" in busy.sentence) == (1, True)
         assert shares(client, group_id, -1).error_code == 0
+    assert run("group", "delete", group_id, "--yes").code == 0
+
+
+def runs(client: RawClient, group: str, epoch: int, topics: list[str] | None = None) -> Any:
+    """The answer to a member of a streams group."""
+    beat = StreamsGroupHeartbeatRequest(
+        group_id=group, member_id="runner", member_epoch=epoch, process_id="p"
+    )
+    if topics is not None:
+        subtopology = Subtopology(subtopology_id="0", source_topics=topics)
+        beat.topology = Topology(epoch=1, subtopologies=[subtopology])
+        beat.active_tasks, beat.standby_tasks, beat.warmup_tasks = [], [], []
+        beat.rebalance_timeout_ms = 60_000
+    return client.call(beat, 0)
+
+
+def test_a_streams_group_is_seen(
+    run: Run, group_node: BrokerProcess, filled: str, group_id: str
+) -> None:
+    with connected(group_node, group_id) as client:
+        eventually(lambda: runs(client, group_id, 0, [filled]).active_tasks)
+        entry = {"group": group_id, "type": "streams", "protocol": "streams", "state": "Stable"}
+        assert entry in run("group", "list", "--type", "streams", "--format", "json").json()
+        [described] = run("group", "describe", group_id, "--format", "json").json()
+        assert [(m["member"], m["partitions"]) for m in described["members"]] == [("runner", 2)]
+        owned = [(p["topic"], p["partition"], p["owner"]) for p in described["partitions"]]
+        assert owned == [(filled, 0, "runner"), (filled, 1, "runner")]
+        assert "type: streams, state: Stable" in run("group", "describe", group_id).out
+        busy = run("group", "delete", group_id, "--yes")
+        assert (busy.code, "active members" in busy.sentence) == (1, True)
+        assert runs(client, group_id, -1).error_code == 0
+    assert run("group", "seek", group_id, "--to", "earliest", "--topic", filled).code == 0
+    assert places(run, group_id) == {0: 0, 1: 0}
     assert run("group", "delete", group_id, "--yes").code == 0
 
 

@@ -5,8 +5,9 @@ import org.apache.kafka.streams.kstream.*;
 import org.apache.kafka.streams.state.*;
 
 /**
- * Counts words with Kafka Streams, exactly once: `java WordCount.java BOOTSTRAP APPLICATION SOURCE SINK DIRECTORY`.
- * Every message of SOURCE is a word; each one makes SINK get (word, how often it has come so far). It runs until it is killed.
+ * Counts words with Kafka Streams, exactly once: `java WordCount.java BOOTSTRAP APPLICATION SOURCE SINK DIRECTORY [PROTOCOL]`.
+ * Every message of SOURCE is a word; each one makes SINK get (word, how often it has come so far). It runs until it is killed, or
+ * told to end. With the protocol `streams` the broker assigns its tasks, and says how long a silent process is waited for.
  */
 public class WordCount {
     public static void main(String[] args) {
@@ -19,8 +20,13 @@ public class WordCount {
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0); // every word is answered
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
-        settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 2000);
-        settings.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), 300);
+        if (args.length > 5) {
+            settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, args[5]);
+            settings.put(StreamsConfig.APPLICATION_SERVER_CONFIG, "localhost:4711");
+        } else {
+            settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 2000);
+            settings.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), 300);
+        }
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
         settings.put(StreamsConfig.producerPrefix("transaction.timeout.ms"), 3000);
         StreamsBuilder builder = new StreamsBuilder();
@@ -32,5 +38,6 @@ public class WordCount {
             .to(args[3]);
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);
         streams.start();
+        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
     }
 }

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.consumer.member import MemberState
+from penstock.coordinator.reconcile import MemberState
 from penstock.coordinator.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,

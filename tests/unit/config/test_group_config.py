@@ -8,10 +8,12 @@ from penstock.config.broker_config import broker_config
 from penstock.config.durations import duration_ms
 from penstock.config.group_config import (
     ShareGroupConfig,
+    StreamsGroupConfig,
     check_group_settings,
     group_config,
     reset_age_ms,
     share_group_config,
+    streams_group_config,
 )
 from penstock.config.layers import BrokerSettings, ConfigSource
 from penstock.config.table import ConfigError
@@ -67,6 +69,15 @@ def test_own_settings_stand_over_the_brokers() -> None:
         ({"share.retry.backoff.type": "random"}, "one of constant, linear, exponential"),
         ({"share.retry.backoff.multiplier": "0.5"}, "between 1 and 10"),
         ({"share.assignor.offload.enable": "true"}, "one loop"),
+        (
+            {"streams.num.standby.replicas": "3"},
+            "between no limit .0. and group.streams.max.standby",
+        ),
+        ({"streams.session.timeout.ms": "1"}, "between group.streams.min.session.timeout.ms"),
+        ({"streams.heartbeat.interval.ms": "15001"}, "group.streams.max.heartbeat.interval.ms"),
+        ({"streams.assignment.interval.ms": "15001"}, "group.streams.max.assignment.interval.ms"),
+        ({"streams.initial.rebalance.delay.ms": "-1"}, "of at least 0"),
+        ({"streams.assignor.offload.enable": "true"}, "one loop"),
     ],
 )
 def test_what_a_group_cannot_have(settings: dict[str, str], sentence: str) -> None:
@@ -130,13 +141,16 @@ def test_what_a_share_group_stored_counts_within_the_bounds_of_now() -> None:
     assert config.share_record_lock_duration_ms == 20_000
 
 
-def test_share_settings_of_the_broker_are_held_against_each_other() -> None:
+def test_settings_of_the_broker_are_held_against_each_other() -> None:
     for settings, sentence in (
         ({"group.share.session.timeout.ms": "61000"}, "group.share.max.session.timeout.ms"),
         ({"group.share.record.lock.duration.ms": "1000"}, "min.record.lock.duration.ms"),
         ({"group.share.delivery.count.limit": "11"}, "between 2 and 10"),
         ({"group.share.max.share.sessions": "199"}, "group.share.max.size"),
         ({"group.share.assignors": "uniform"}, "one assignor"),
+        ({"group.streams.num.standby.replicas": "3"}, "group.streams.max.standby.replicas"),
+        ({"group.streams.heartbeat.interval.ms": "1"}, "min.heartbeat.interval.ms"),
+        ({"group.streams.session.timeout.ms": "61000"}, "group.streams.max.session.timeout.ms"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             broker_config(settings)
@@ -175,3 +189,23 @@ def test_a_group_may_begin_some_time_ago() -> None:
     check_group_settings({"share.auto.offset.reset": "by_duration:PT1H"}, BROKER)
     assert reset_age_ms("by_duration:PT1H") == 3_600_000
     assert reset_age_ms("earliest") is None
+
+
+def test_streams_groups_own_settings_stand_over_the_brokers_within_their_bounds() -> None:
+    assert streams_group_config({}, BROKER) == StreamsGroupConfig()
+    broker = broker_config(
+        {"group.streams.num.standby.replicas": "1", "group.streams.max.session.timeout.ms": "50000"}
+    )
+    assert streams_group_config({}, broker).streams_num_standby_replicas == 1
+    own = {
+        "streams.num.standby.replicas": "9",
+        "streams.initial.rebalance.delay.ms": "0",
+        "streams.session.timeout.ms": "60000",
+        "streams.heartbeat.interval.ms": "x",
+        "share.session.timeout.ms": "50000",
+    }
+    assert streams_group_config(own, broker) == StreamsGroupConfig(
+        streams_num_standby_replicas=2,
+        streams_initial_rebalance_delay_ms=0,
+        streams_session_timeout_ms=50_000,
+    )

@@ -196,13 +196,13 @@ def test_each_is_told_once() -> None:
 
 def test_kafkas_further_group_protocols_are_taken_and_told_once() -> None:
     name = "group.coordinator.rebalance.protocols"
-    settings = BrokerSettings({name: "classic,consumer,streams"})
-    assert described(settings)[name].value == "classic,consumer,streams"
-    assert "have no effect" in described(settings)[name].documentation
-    assert settings.config.protocols_without_effect == ("streams",)
-    assert settings.new_without_effect() == [f"{name}=streams"]
+    settings = BrokerSettings({name: "classic,streams,share"})
+    assert described(settings)[name].value == "classic,streams,share"
+    assert "has no effect" in described(settings)[name].documentation
+    assert settings.config.protocols_without_effect == ("share",)
+    assert settings.new_without_effect() == [f"{name}=share"]
     assert settings.new_without_effect() == []
-    assert broker_config({name: "classic,share"}).protocols_without_effect == ("share",)
+    assert broker_config({name: "classic,consumer,streams"}).protocols_without_effect == ()
     assert BrokerSettings({}).new_without_effect() == []
     assert "it must name classic" in refusal(group_coordinator_rebalance_protocols="consumer")
     assert "each element one of" in refusal(group_coordinator_rebalance_protocols="connect")

@@ -32,7 +32,12 @@ BY_PROPERTY = {
     "connections.max.reauth.ms": "max_reauth_ms",
 }
 # Held against other settings when they are read.
-CHECKED = {"broker.id", "listener.security.protocol.map", "process.roles"}
+CHECKED = {
+    "broker.id",
+    "group.streams.max.standby.replicas",
+    "listener.security.protocol.map",
+    "process.roles",
+}
 # Topic settings that are taken without effect, as their texts say.
 WITHOUT_EFFECT = {"local.retention.bytes", "local.retention.ms", "preallocate"}
 # Bounds of other settings, held when the settings are read.

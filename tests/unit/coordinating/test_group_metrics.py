@@ -40,9 +40,13 @@ NOTHING = {
     },
     **{("penstock_groups", "share", state): 0 for state in ("Empty", "Stable")},
     **{
+        ("penstock_groups", "streams", state): 0
+        for state in ("Empty", "NotReady", "Assigning", "Reconciling", "Stable")
+    },
+    **{
         (name, protocol): 0
         for name in ("penstock_groups_members", "penstock_groups_rebalances_total")
-        for protocol in ("classic", "consumer", "share")
+        for protocol in ("classic", "consumer", "share", "streams")
     },
 }
 

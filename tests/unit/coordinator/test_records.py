@@ -88,7 +88,7 @@ def test_an_expiry_is_written_in_the_version_that_has_it() -> None:
 
 
 def test_types_of_others_are_left_alone() -> None:
-    assert decode(b"\x00\x11" + b"anything", b"\x00\x00") is None
+    assert decode(b"\x00\x7f" + b"anything", b"\x00\x00") is None
 
 
 def test_the_oldest_type_of_offsets_is_read() -> None:

@@ -195,7 +195,7 @@ def test_a_replay_brings_back_both_kinds_and_their_timers() -> None:
 
 def test_records_of_other_kinds_of_groups_are_left_alone() -> None:
     rig = ShardRig()
-    rig.shard.replay(b"\x00\x11" + b"streams", b"\x00\x00", 0)
+    rig.shard.replay(b"\x00\x7f" + b"unknown", b"\x00\x00", 0)
     assert rig.shard.groups == {}
 
 

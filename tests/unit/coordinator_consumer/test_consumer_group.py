@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, InvariantBroken
-from penstock.coordinator.consumer.member import MemberState, Progress
+from penstock.coordinator.consumer.member import Progress
 from penstock.coordinator.group import Committer
+from penstock.coordinator.reconcile import MemberState
 from penstock.coordinator.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

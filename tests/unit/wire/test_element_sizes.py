@@ -9,6 +9,10 @@ import pytest
 from penstock.api.handlers import api_names
 from penstock.api.registry import APIS, Api
 from penstock.wire.codegen import bytes_min
+from penstock.wire.messages.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeResponse,
+)
 from penstock.wire.schema import Field, Struct
 
 assert api_names(), "importing the handlers fills the registry"
@@ -33,3 +37,8 @@ def test_every_element_of_an_array_takes_bytes(api: Api) -> None:
         flexible = api.request.is_flexible(version)
         for element in elements(api.request, version):
             assert bytes_min(element, version, flexible) > 0, f"version {version}: {element}"
+
+
+def test_a_null_structure_in_an_element_is_read() -> None:
+    refused = StreamsGroupDescribeResponse(groups=[DescribedGroup(group_id="g", error_code=35)])
+    assert StreamsGroupDescribeResponse.decode(refused.encode(0), 0) == refused

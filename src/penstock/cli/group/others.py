@@ -1,5 +1,5 @@
 """What a described group is, and the groups that confluent-kafka refuses to describe: share groups,
-and those whose members are no consumers, such as Kafka Connect's.
+streams groups, and those whose members are no consumers, such as Kafka Connect's.
 
 Their coordinator is asked here. The assignments of members that are no consumers are in a form of
 their own: what each of them has is not shown.
@@ -7,6 +7,7 @@ their own: what each of them has is not shown.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.cli.cluster.asking import check
@@ -25,16 +26,28 @@ from penstock.wire.messages.share_group_describe import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
+from penstock.wire.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    TaskIds,
+    Topology,
+)
 from penstock.wire.schema import Message
 
 SHARE: Final = "share"
+STREAMS: Final = "streams"
 SHARE_DESCRIBE_VERSION: Final = 1
+STREAMS_DESCRIBE_VERSION: Final = 0
 SHARE_OFFSETS_VERSION: Final = 1
 """The first with the lag."""
 DESCRIBE_GROUPS_VERSION: Final = 4
 """The first with the ids of static members; every broker since 2.4 serves it."""
 _R = TypeVar(
-    "_R", DescribeGroupsResponse, ShareGroupDescribeResponse, DescribeShareGroupOffsetsResponse
+    "_R",
+    DescribeGroupsResponse,
+    ShareGroupDescribeResponse,
+    DescribeShareGroupOffsetsResponse,
+    StreamsGroupDescribeResponse,
 )
 
 
@@ -62,9 +75,11 @@ class Described(NamedTuple):
 
 
 def describe_other(cluster: Cluster, listed: Listed, doing: str) -> Described:
-    """State and members of a share group, or of a classic group of any protocol."""
+    """State and members of a share or streams group, or of a classic group of any protocol."""
     if listed.type == SHARE:
         return _describe_share(cluster, listed, doing)
+    if listed.type == STREAMS:
+        return _describe_streams(cluster, listed, doing)
     if listed.type != "classic":
         raise CliError(
             f"cannot {doing}: it is a group of the type {listed.type}, which this command does not"
@@ -133,6 +148,50 @@ def _describe_share(cluster: Cluster, listed: Listed, doing: str) -> Described:
         {place: p.lag for place, p in described.items() if p.lag >= 0},
         tuple(sorted(described)),
     )
+
+
+def _describe_streams(cluster: Cluster, listed: Listed, doing: str) -> Described:
+    """A member has the partitions that its active tasks read."""
+    group = listed.group
+    request = StreamsGroupDescribeRequest(group_ids=[group])
+    [found] = _ask(
+        cluster, group, request, StreamsGroupDescribeResponse, STREAMS_DESCRIBE_VERSION
+    ).groups
+    check(found.error_code, found.error_message, doing)
+    topics = cluster.topics(cluster.admin())
+    counts = {name: len(topic.partitions) for name, topic in topics.items()}
+    sources = _sources(found.topology)
+    members = [
+        Member(
+            m.member_id,
+            m.instance_id,
+            m.client_id,
+            m.client_host.removeprefix("/"),
+            sorted(_partitions(m.assignment.active_tasks, sources, counts)),
+        )
+        for m in found.members
+    ]
+    return Described(group, STREAMS, found.group_state, "", None, sorted(members), {}, {})
+
+
+def _sources(topology: Topology | None) -> dict[str, list[str]]:
+    """The topics that each subtopology reads."""
+    subtopologies = (topology.subtopologies if topology is not None else None) or ()
+    return {
+        one.subtopology_id: [*one.source_topics, *(t.name for t in one.repartition_source_topics)]
+        for one in subtopologies
+    }
+
+
+def _partitions(
+    tasks: Iterable[TaskIds], sources: Mapping[str, list[str]], counts: Mapping[str, int]
+) -> Iterator[Partition]:
+    """What tasks read; a topic may have fewer partitions than there are tasks."""
+    for of_subtopology in tasks:
+        for topic in sources.get(of_subtopology.subtopology_id, ()):
+            for number in of_subtopology.partitions:
+                if number < counts.get(topic, 0):
+                    yield topic, number
 
 
 def _ask(cluster: Cluster, group: str, request: Message, response: type[_R], version: int) -> _R:

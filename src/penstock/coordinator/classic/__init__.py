@@ -8,10 +8,12 @@
 * `machine.py`: generations: the join phase, the sync phase and every timer
 * `joining.py`: JoinGroup: member ids, static members, room in the group
 * `group.py`: `ClassicGroup`: the other requests, rules for offsets, loading, describing
+* `taking_over.py`: empty groups of other protocols that become classic
 """
 
 from penstock.coordinator.classic.group import ClassicGroup
 from penstock.coordinator.classic.member import ClassicMember
 from penstock.coordinator.classic.states import State
+from penstock.coordinator.classic.taking_over import take_over
 
-__all__ = ["ClassicGroup", "ClassicMember", "State"]
+__all__ = ["ClassicGroup", "ClassicMember", "State", "take_over"]

@@ -5,7 +5,6 @@ engine.py           changes of a group: members, epochs, targets, timers
 heartbeat.py        members of the consumer protocol
 classic_members.py  members of the classic protocol inside a consumer group
 migration.py        groups that move between the protocols; upgrade.py: the way up
-reconcile.py        how a member comes to its target, as a table
 roster.py           the state of a group; member.py: one member; partitions.py
 assignors.py        `uniform` and `range`; balance.py: different subscriptions
 subscriptions.py    names, regular expressions and the topics behind them

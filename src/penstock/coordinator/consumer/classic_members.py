@@ -28,15 +28,10 @@ from penstock.coordinator.consumer.heartbeat import (
     known_static_member,
     new_member_id,
 )
-from penstock.coordinator.consumer.member import (
-    ClassicPart,
-    Member,
-    MemberState,
-    Profile,
-    Progress,
-)
+from penstock.coordinator.consumer.member import ClassicPart, Member, Profile, Progress
 from penstock.coordinator.effects import Caller, Effects
 from penstock.coordinator.group import CONSUMER_PROTOCOL_TYPE
+from penstock.coordinator.reconcile import MemberState
 from penstock.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.join_group import JoinGroupRequest

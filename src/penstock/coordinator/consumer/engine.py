@@ -26,20 +26,19 @@ from penstock.base.ids import Uuid
 from penstock.config.group_config import ConsumerGroupConfig
 from penstock.coordinator.consumer import entries
 from penstock.coordinator.consumer.assignors import ASSIGNORS, GroupSpec, Subscriber
-from penstock.coordinator.consumer.member import (
-    JOIN_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    Member,
-    MemberState,
-    Profile,
-    Progress,
-)
+from penstock.coordinator.consumer.member import Member, Profile, Progress
 from penstock.coordinator.consumer.partitions import Partition
-from penstock.coordinator.consumer.reconcile import Situation, reconcile
 from penstock.coordinator.consumer.roster import Roster
 from penstock.coordinator.consumer.subscriptions import Subscriptions
 from penstock.coordinator.effects import Effects, TimerKey
 from penstock.coordinator.group import Environment
+from penstock.coordinator.reconcile import (
+    JOIN_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    MemberState,
+    Situation,
+    reconcile,
+)
 
 ASSIGN = "assign"
 SESSION = "session"
@@ -256,12 +255,13 @@ class Engine:
             return False
         roster = self.roster
         before = member.progress
+        wanted = self.subscriptions.topic_ids(member.profile)
         after = reconcile(
             Situation(
                 before,
                 roster.assignment_epoch,
                 roster.target.get(member.member_id, frozenset()),
-                self.subscriptions.topic_ids(member.profile),
+                lambda partition: partition[0] in wanted,
                 owned,
                 lambda partition: roster.is_free(partition, member.member_id),
             )

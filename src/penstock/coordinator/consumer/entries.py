@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from penstock.coordinator.consumer.member import ClassicPart, Member, MemberState, Profile, Progress
+from penstock.coordinator.consumer.member import ClassicPart, Member, Profile, Progress
 from penstock.coordinator.consumer.partitions import Partition, by_topic, flatten
 from penstock.coordinator.effects import CoordinatorRecord
+from penstock.coordinator.reconcile import MemberState
 from penstock.coordinator.records import (
     ClassicMemberMetadata,
     ClassicProtocol,

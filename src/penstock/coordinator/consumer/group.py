@@ -18,19 +18,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from penstock.base.errors import ApiError, ErrorCode, invariant
-from penstock.coordinator.classic import ClassicGroup
+from penstock.coordinator.classic import take_over
 from penstock.coordinator.classic.responses import join_error
 from penstock.coordinator.consumer import classic_members, entries, migration
 from penstock.coordinator.consumer import heartbeat as consumer_members
 from penstock.coordinator.consumer.engine import ASSIGN, JOIN, REBALANCE, SESSION, SYNC, Engine
-from penstock.coordinator.consumer.member import (
-    LEAVE_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    Member,
-    MemberState,
-    Profile,
-    Progress,
-)
+from penstock.coordinator.consumer.member import Member, Profile, Progress
 from penstock.coordinator.consumer.partitions import Partition, by_topic
 from penstock.coordinator.consumer.roster import ResolvedRegex
 from penstock.coordinator.effects import Caller, CoordinatorRecord, Effects, Reply, TimerKey
@@ -42,6 +35,7 @@ from penstock.coordinator.group import (
     Group,
 )
 from penstock.coordinator.java_order import timeline_map_order
+from penstock.coordinator.reconcile import LEAVE_EPOCH, STATIC_LEAVE_EPOCH, MemberState
 from penstock.coordinator.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -152,7 +146,7 @@ class ConsumerGroup:
     def _join(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> Effects:
         engine = self.engine
         if self.is_empty:
-            return self._begin_classic(request, caller, now_ms)
+            return take_over(self, engine.environment, request, caller, now_ms)
         # The last member of the consumer protocol comes back as a classic one.
         last = migration.may_downgrade_by(engine, request.group_instance_id)
         try:
@@ -184,16 +178,6 @@ class ConsumerGroup:
             self.successor = migration.downgrade(self.engine, members, effects, now_ms)
         else:
             self.engine.leave(members, effects, now_ms)
-
-    def _begin_classic(self, request: JoinGroupRequest, caller: Caller, now_ms: int) -> Effects:
-        """Nobody is here: the first that comes decides the protocol."""
-        if request.member_id:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-        effects = Effects(records=self.tombstones())
-        effects.cancel_timer(self.engine.timer(ASSIGN))
-        self.successor = ClassicGroup(self.group_id, self.engine.environment)
-        effects.extend(self.successor.handle(request, caller, now_ms))
-        return effects
 
     # -- loading -------------------------------------------------------------------------------
 

@@ -23,15 +23,10 @@ from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import uuid_text
 from penstock.coordinator.config import GroupConfig
 from penstock.coordinator.consumer.engine import Engine
-from penstock.coordinator.consumer.member import (
-    JOIN_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    Member,
-    Profile,
-    Progress,
-)
+from penstock.coordinator.consumer.member import Member, Profile, Progress
 from penstock.coordinator.consumer.partitions import by_topic, flatten
 from penstock.coordinator.effects import Caller, Effects
+from penstock.coordinator.reconcile import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from penstock.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

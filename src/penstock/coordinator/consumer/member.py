@@ -6,26 +6,14 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from penstock.coordinator import reconcile
 from penstock.coordinator.consumer.assignors import member_order
 from penstock.coordinator.consumer.partitions import Partition
 
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2
-"""A static member that went away for a short time: its place is kept until its session ends."""
-
-
-class MemberState(IntEnum):
-    """Kafka's numbers, as the records carry them; the meanings stand in `reconcile`."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    UNRELEASED_PARTITIONS = 2
-    UNKNOWN = 127
+Progress: TypeAlias = reconcile.Progress[Partition]
+"""How far a member has followed the group (ConsumerGroupCurrentMemberAssignment)."""
 
 
 class ClassicPart(NamedTuple):
@@ -49,19 +37,6 @@ class Profile(NamedTuple):
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicPart | None = None
-
-
-class Progress(NamedTuple):
-    """How far a member has followed the group (ConsumerGroupCurrentMemberAssignment)."""
-
-    epoch: int = JOIN_EPOCH
-    previous_epoch: int = LEAVE_EPOCH
-    """The epoch before the last change of it, which a member repeats whose answer was lost."""
-    state: MemberState = MemberState.STABLE
-    assigned: Mapping[Partition, int] = {}
-    """Partitions the member may consume, with the epoch in which it was given each."""
-    revoking: Mapping[Partition, int] = {}
-    """Partitions the member must give up before it comes to the next epoch."""
 
 
 class Member:

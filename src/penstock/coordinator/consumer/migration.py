@@ -28,10 +28,11 @@ from penstock.coordinator.consumer.embedded import (
     write_assignment,
 )
 from penstock.coordinator.consumer.engine import ASSIGN, Engine
-from penstock.coordinator.consumer.member import ClassicPart, Member, MemberState, Profile, Progress
+from penstock.coordinator.consumer.member import ClassicPart, Member, Profile, Progress
 from penstock.coordinator.consumer.partitions import Partition
 from penstock.coordinator.effects import CoordinatorRecord, Effects
 from penstock.coordinator.group import CONSUMER_PROTOCOL_TYPE
+from penstock.coordinator.reconcile import MemberState
 
 MADE_BY_ITS_LEADER_MS = 0
 """When the target of a group that was classic was made: nobody knows; the next is due at once."""

@@ -6,9 +6,9 @@ from penstock.base.errors import ApiError, ErrorCode
 from penstock.coordinator.classic import ClassicGroup
 from penstock.coordinator.consumer.group import ConsumerGroup
 from penstock.coordinator.consumer.heartbeat import check_request, check_room
-from penstock.coordinator.consumer.member import JOIN_EPOCH
 from penstock.coordinator.consumer.migration import announce, end_classic, fill
 from penstock.coordinator.effects import Caller, Effects
+from penstock.coordinator.reconcile import JOIN_EPOCH
 from penstock.coordinator.refusals import refuse
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 

@@ -1,6 +1,5 @@
 package penstock.apache;
 
-import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
@@ -20,7 +19,6 @@ import org.apache.kafka.metadata.authorizer.StandardAuthorizer;
  */
 final class NodeSettings {
 
-    private static final List<String> NOT_SERVED = List.of("group.streams.");
     private static final String CONTROLLED_SHUTDOWN = "controlled.shutdown.enable";
 
     private static final String PERSISTER = "group.share.persister.class.name";
@@ -73,11 +71,6 @@ final class NodeSettings {
     static void refuseWhatIsNotServed(ClusterConfig config) {
         if (config.brokerSecurityProtocol() != SecurityProtocol.PLAINTEXT && !asksForLogins(config)) {
             throw new UnsupportedOperationException("no cluster is made for " + config.brokerSecurityProtocol());
-        }
-        for (String prefix : NOT_SERVED) {
-            if (config.serverProperties().keySet().stream().anyMatch(name -> name.startsWith(prefix))) {
-                throw new UnsupportedOperationException("not served: what the settings " + prefix + "* are for");
-            }
         }
     }
 }
