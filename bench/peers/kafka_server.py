@@ -119,7 +119,7 @@ class KafkaServer(Server):
     def wire(self) -> Wire:
         return KafkaWire(self.host, self.port, fsync=self.fsync, compression=self.compression)
 
-    def queue_wire(self) -> QueueWire:
+    def new_queue_wire(self) -> QueueWire:
         return ShareQueue(self.host, self.port)
 
     def kept_bytes(self) -> int:

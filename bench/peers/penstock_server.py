@@ -60,5 +60,5 @@ class PenstockServer(Server):
     def wire(self) -> Wire:
         return KafkaWire(self.host, self.port, fsync=self.fsync, compression=self.compression)
 
-    def queue_wire(self) -> QueueWire:
+    def new_queue_wire(self) -> QueueWire:
         return ShareQueue(self.host, self.port)

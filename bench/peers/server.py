@@ -54,7 +54,7 @@ class Server(ABC):
     shares: ClassVar[bool] = False
     """Whether it has Kafka's share groups."""
     queues: ClassVar[bool] = False
-    """Whether it is compared as a queue of single messages; `queue_wire` is there then."""
+    """Whether it is compared as a queue of single messages; `new_queue_wire` is there then."""
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         self.folder = folder
@@ -66,6 +66,7 @@ class Server(ABC):
         self.host = "127.0.0.1"
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._queue_wire: QueueWire | None = None
 
     @classmethod
     @abstractmethod
@@ -93,6 +94,12 @@ class Server(ABC):
     def wire(self) -> Wire: ...
 
     def queue_wire(self) -> QueueWire:
+        """One for all cases: it knows what it has made."""
+        if self._queue_wire is None:
+            self._queue_wire = self.new_queue_wire()
+        return self._queue_wire
+
+    def new_queue_wire(self) -> QueueWire:
         raise PeerError(f"{self.name} is not compared as a queue")
 
     @property

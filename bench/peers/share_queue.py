@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 
 from tests.support.raw import RawClient
 from tests.support.share_groups import set_group
@@ -46,10 +46,6 @@ PASSING = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-
-
-def group_of(queue: str) -> str:
-    return f"{queue}-workers"
 
 
 def coordinator_of(client: RawClient, group: str) -> tuple[str, int] | None:
@@ -115,11 +111,23 @@ class ShareQueue(QueueWire):
         self._address = (host, port)
         self._topics = KafkaWire(host, port, fsync=False)
         self._members: dict[str, list[str]] = {}
+        self._groups: dict[str, str] = {}
+        self._numbers = count()
 
     def make(self, queue: str) -> None:
         self._topics.make(queue, partitions=PARTITIONS)
+        self.begin_again(queue)
+
+    def begin_again(self, queue: str) -> None:
+        """Whoever comes from now on belongs to another group, and so gets all messages."""
+        self.leave(queue)
+        group = self._groups[queue] = f"{queue}-workers-{next(self._numbers)}"
         with RawClient(*self._address) as client:
-            set_group(client, group_of(queue), share_auto_offset_reset="earliest")
+            set_group(client, group, share_auto_offset_reset="earliest")
+
+    def group(self, queue: str) -> str:
+        """The group that consumes it."""
+        return self._groups[queue]
 
     def remove(self, queue: str) -> None:
         self.leave(queue)
@@ -143,16 +151,19 @@ class ShareQueue(QueueWire):
     ) -> dict[str, list[Place]]:
         """The partitions of so many new members."""
         with RawClient(*self._address) as client:
-            found = Joining(client, group_of(queue), queue, members).assigned(partitions)
+            found = Joining(client, self._groups[queue], queue, members).assigned(partitions)
         self._members.setdefault(queue, []).extend(found)
         return found
 
     def leave(self, queue: str) -> None:
         """Its members are gone."""
+        members = self._members.pop(queue, [])
+        if not members:
+            return
         with RawClient(*self._address) as client:
-            for member in self._members.pop(queue, ()):
+            for member in members:
                 request = ShareGroupHeartbeatRequest(
-                    group_id=group_of(queue), member_id=member, member_epoch=LEAVES
+                    group_id=self._groups[queue], member_id=member, member_epoch=LEAVES
                 )
                 answer = client.call(request, HEARTBEAT_VERSION)
                 check(answer.error_code, "let a member leave")
@@ -162,7 +173,7 @@ class ShareQueue(QueueWire):
     ) -> list[ShareMember]:
         joined = self.join(queue, len(socks))
         return [
-            ShareMember(group_of(queue), member, places, asking)
+            ShareMember(self._groups[queue], member, places, asking)
             for member, places in joined.items()
         ]
 
@@ -178,7 +189,7 @@ class ShareQueue(QueueWire):
         topic = DescribeShareGroupOffsetsRequestTopic(
             topic_name=queue, partitions=list(range(PARTITIONS))
         )
-        group = DescribeShareGroupOffsetsRequestGroup(group_id=group_of(queue), topics=[topic])
+        group = DescribeShareGroupOffsetsRequestGroup(group_id=self._groups[queue], topics=[topic])
         with RawClient(*self._address) as client:
             request = DescribeShareGroupOffsetsRequest(groups=[group])
             [answer] = client.call(request, DESCRIBE_VERSION).groups
@@ -205,12 +216,10 @@ class PromptWire(KafkaWire):
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port, fsync=False)
         self._queues = ShareQueue(host, port)
-        self._host, self._port = host, port
 
     def make(self, topic: str, *, groups: int = 1, partitions: int = 1) -> None:
         super().make(topic, groups=groups, partitions=partitions)
-        with RawClient(self._host, self._port) as client:
-            set_group(client, group_of(topic), share_auto_offset_reset="earliest")
+        self._queues.begin_again(topic)
 
     def remove(self, topic: str) -> None:
         self._queues.leave(topic)
@@ -218,4 +227,4 @@ class PromptWire(KafkaWire):
 
     def consumer(self, sock: socket.socket, topic: str, *, group: int) -> Consumer:
         [(member, places)] = self._queues.join(topic, 1, partitions=1).items()
-        return PromptMember(group_of(topic), member, places, BY_DEFAULT)
+        return PromptMember(self._queues.group(topic), member, places, BY_DEFAULT)
