@@ -28,7 +28,9 @@ from typing import ClassVar
 
 from tests.support.process import free_port
 
+from .amqp_queue import AmqpQueue
 from .amqp_wire import AmqpWire
+from .queue_wire import QueueWire
 from .rabbit_stream_wire import RabbitStreamWire
 from .server import POLL_S, Server
 from .wire import PeerError
@@ -143,6 +145,7 @@ class RabbitMQQuorumQueue(RabbitMQ):
 
     name = "RabbitMQ quorum queue"
     reads_again = False
+    queues = True
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         super().__init__(folder, fsync=fsync)
@@ -154,6 +157,9 @@ class RabbitMQQuorumQueue(RabbitMQ):
 
     def wire(self) -> AmqpWire:
         return self._wire
+
+    def new_queue_wire(self) -> QueueWire:
+        return AmqpQueue(self.host, self.port)
 
 
 class RabbitMQStream(RabbitMQ):
