@@ -27,6 +27,10 @@ from .wire import PeerError
 
 SIZE = 100
 SETTLE_S = 2.0
+GROUPS_AT_ONCE = 10
+"""A thousand share-partitions that are new: more at a time, and writes of their states may take
+longer than Kafka waits for them.
+"""
 CONSUME_S_MAX = 60.0
 
 
@@ -42,8 +46,9 @@ def added_bytes(server: Server, topic: str, *, groups: int, partitions: int) -> 
             with ExitStack() as stack:
                 _consume(server, client, stack, topic, [f"{topic}-first"], partitions)
                 before = _kept(server)
-                names = [f"{topic}-{number}" for number in range(groups)]
-                _consume(server, client, stack, topic, names, partitions)
+                for lot in range(0, groups, GROUPS_AT_ONCE):
+                    names = [f"{topic}-{n}" for n in range(lot, min(groups, lot + GROUPS_AT_ONCE))]
+                    _consume(server, client, stack, topic, names, partitions)
                 return _kept(server) - before
     finally:
         wire.remove(topic)
