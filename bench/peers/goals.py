@@ -26,7 +26,8 @@ class Goal:
 
     def goal_text(self) -> str:
         unit = "x" if self.against else f" {self.metric.unit}"
-        return f"at {'least' if self.metric.higher_is_better else 'most'} {self.goal:g}{unit}"
+        least = "least" if self.metric.higher_is_better else "most"
+        return f"at {least} {self.goal:g}{unit}".rstrip()
 
     def met(self, value: float) -> bool:
         return value >= self.goal if self.metric.higher_is_better else value <= self.goal

@@ -208,6 +208,13 @@ def check_once(delivered: Sequence[Delivery], filled: int) -> None:
     records = sum(delivery.records for delivery in delivered)
     if records > filled:
         raise PeerError(f"{records} messages were given out of {filled}")
+    gaps = any(
+        before.place == after.place and after.first != before.last + 1
+        for before, after in pairwise(delivered)
+    )
+    begins = {delivery.place: delivery.first for delivery in reversed(delivered)}
+    if records == filled and (gaps or any(begins.values())):
+        raise PeerError(f"not all of the {filled} messages of a queue were given out")
 
 
 class PromptWire(KafkaWire):
