@@ -76,6 +76,7 @@ class RabbitMQ(Server):
         folder = self.folder.resolve()
         return os.environ | {
             "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder),
             "RABBITMQ_ALLOW_INPUT": "1",
             "RABBITMQ_NODENAME": f"bench{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(self._between_nodes_port),
