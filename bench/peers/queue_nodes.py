@@ -36,7 +36,7 @@ from .share_queue import JOIN_S_MAX, Joining, coordinator_of
 from .wire import PeerError
 from .workloads import SECONDS, Workload
 
-SECTION = f"queues on a cluster: {REPLICATION}; {DURABILITY}"
+SECTION = f"queues on three nodes: {REPLICATION}; {DURABILITY}"
 KILL = Workload(
     SECTION,
     "queue: kill -9 of a partition leader, until messages of all partitions are given out",

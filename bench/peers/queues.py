@@ -76,7 +76,8 @@ IDLE_GROUPS = 100
 IDLE_PARTITIONS = 100
 
 WARM_UP_PARTS = 2
-"""The part of a server's warm-up that its consumers in a group get."""
+"""Of a server's warm-up, for each way of asking."""
+WARM_UP_FILL = 100_000
 
 OF_LIKE = Metric("of_fetch", "as a part of Fetch with as large answers", "", True)
 OF_FETCH = Metric("of_large_fetch", "as a part of Fetch of 1 MiB", "", True)
@@ -123,17 +124,19 @@ def consume(
 
 def warm_up(server: Server, asking: Asking) -> None:
     """Has a server do for a while what is measured then."""
-    if server.has_shared:
+    if asking in server.warm_for:
         return
-    server.has_shared = True
-    wire, seconds = server.queue_wire(), server.warm_up_s / WARM_UP_PARTS
-    deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline:
+    server.warm_for.add(asking)
+    deadline = time.perf_counter() + server.warm_up_s / WARM_UP_PARTS
+    while (left_s := deadline - time.perf_counter()) > 0:
         with a_queue(server) as queue:
-            messages = round(seconds * (ONE_FILL_PER_S if asking.one else FILL_PER_S))
-            per_batch = 1 if asking.one else PER_BATCH
-            filled = wire.fill(queue, min(messages, FILL_MAX // 10), size=SIZE, per_batch=per_batch)
-            consume(server, queue, filled, consumers=8, asking=asking, seconds=seconds)
+            filled = server.queue_wire().fill(
+                queue,
+                ONE_FILL_MIN if asking.one else WARM_UP_FILL,
+                size=SIZE,
+                per_batch=1 if asking.one else PER_BATCH,
+            )
+            consume(server, queue, filled, consumers=8, asking=asking, seconds=left_s)
 
 
 # A group at full speed, and plain Fetch of the same

@@ -23,7 +23,7 @@ from tests.support.process import free_port
 from penstock.cli.bench.broker import process_cpu_clock, resident_bytes
 from penstock.wire.compression import Compression
 
-from .queue_wire import QueueWire
+from .queue_wire import Asking, QueueWire
 from .wire import PeerError, Wire
 
 READY_S_MAX = 90.0
@@ -61,8 +61,8 @@ class Server(ABC):
         self.fsync = fsync
         self.compression = Compression.NONE
         """Of what is published next, where its producers compress."""
-        self.has_shared = False
-        """Whether it was loaded as a queue before."""
+        self.warm_for: set[Asking] = set()
+        """How it was loaded as a queue before."""
         self.host = "127.0.0.1"
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None

@@ -48,7 +48,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
             pytest.skip(why)
         if name not in started:
             new = kind(tmp_path_factory.mktemp(name) / "server")
-            new.has_shared = True
+            new.warm_for |= {BY_DEFAULT, ONE}
             new.start()
             started[name] = new
         return started[name]
