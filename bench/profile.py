@@ -37,18 +37,30 @@ COPIES = {"default.replication.factor": str(NODES), "min.insync.replicas": "2"}
 
 
 class HotPath(NamedTuple):
-    """What is started, and the load as `penstock bench` has it."""
+    """What is started, and the load as `penstock bench` has it, or as a module of this folder."""
 
     nodes: int
     load: tuple[str, ...]
+    module: str = "penstock.cli"
+
+    @property
+    def command(self) -> str:
+        """The load, for people."""
+        return " ".join(("python -m", self.module, *self.load))
 
 
 PATHS = {
-    "produce-batches": HotPath(1, ("produce", "--batch-bytes", "256K", "--connections", "8")),
-    "produce-single": HotPath(1, ("produce", "--batch-bytes", "0", "--connections", "64")),
-    "fetch": HotPath(1, ("consume", "--fetch-bytes", "1M")),
-    "fetch-at-the-tail": HotPath(1, ("latency", "--rate", "5000")),
-    "replication": HotPath(NODES, ("produce", "--batch-bytes", "16K", "--connections", "8")),
+    "produce-batches": HotPath(
+        1, ("bench", "produce", "--batch-bytes", "256K", "--connections", "8")
+    ),
+    "produce-single": HotPath(1, ("bench", "produce", "--batch-bytes", "0", "--connections", "64")),
+    "fetch": HotPath(1, ("bench", "consume", "--fetch-bytes", "1M")),
+    "fetch-at-the-tail": HotPath(1, ("bench", "latency", "--rate", "5000")),
+    "replication": HotPath(
+        NODES, ("bench", "produce", "--batch-bytes", "16K", "--connections", "8")
+    ),
+    "share": HotPath(1, ("--consumers", "8"), "bench.share_load"),
+    "share-single": HotPath(1, ("--consumers", "64", "--one"), "bench.share_load"),
 }
 
 
@@ -75,14 +87,14 @@ def target(path: HotPath) -> Iterator[Target]:
 @contextmanager
 def under_load(path: HotPath, bootstrap: str, seconds: float) -> Iterator[None]:
     """Loads the broker until the block ends."""
-    command = [sys.executable, "-m", "penstock.cli", "bench", *path.load]
+    command = [sys.executable, "-m", path.module, *path.load]
     command += ["--bootstrap", bootstrap, "--seconds", str(seconds + LOAD_SPARE_S)]
     load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         yield
         if load.poll():
             _, complaint = load.communicate()
-            raise SystemExit(f"the load {' '.join(path.load)} failed: {complaint.strip()}")
+            raise SystemExit(f"the load `{path.command}` failed: {complaint.strip()}")
     finally:
         load.terminate()
         load.communicate()
@@ -149,7 +161,7 @@ def profile(name: str, seconds: float) -> str:
         graphs = sample(nodes.pids, name, seconds, "flamegraph")
         stacks = sample(nodes.pids, name, seconds, "raw")
         seen = {who: perf(pid, f"{name}-{who}", seconds) for who, pid in nodes.pids.items()}
-    lines = [f"## {name}", "", f"`penstock bench {' '.join(path.load)}`", ""]
+    lines = [f"## {name}", "", f"`{path.command}`", ""]
     for who in nodes.pids:
         lines += [f"### {who}: {graphs[who].name}", "", *functions(stacks[who].read_text()), ""]
         lines += [seen[who], ""]

@@ -151,7 +151,7 @@ class RawWriter(Writer):
             sent = time.perf_counter_ns()
             while not self._stopping.is_set():
                 try:
-                    connection = connection or self._leader(partition)
+                    connection = connection or leader_of(self._addresses, self.topic, partition)
                     if connection is not None and self._produce(connection, partition):
                         self.acks.append(Ack(partition, sent, time.perf_counter_ns()))
                         break
@@ -173,16 +173,17 @@ class RawWriter(Writer):
         answer = connection.call(request, ProduceResponse, PRODUCE_VERSION)
         return not answer.responses[0].partition_responses[0].error_code
 
-    def _leader(self, partition: int) -> Connection | None:
-        """A connection to the leader, as the first node that answers knows it."""
-        topics = [MetadataRequestTopic(name=self.topic)]
-        for address in self._addresses:
-            with suppress(OSError), Connection(address, CLIENT) as asked:
-                request = MetadataRequest(topics=topics)
-                answer = asked.call(request, MetadataResponse, METADATA_VERSION)
-                brokers = {broker.node_id: broker for broker in answer.brokers}
-                for found in answer.topics[0].partitions:
-                    leader = brokers.get(found.leader_id)
-                    if found.partition_index == partition and leader is not None:
-                        return Connection((leader.host, leader.port), CLIENT)
-        return None
+
+def leader_of(addresses: list[Address], topic: str, partition: int) -> Connection | None:
+    """A connection to the leader, as the first node that answers knows it."""
+    topics = [MetadataRequestTopic(name=topic)]
+    for address in addresses:
+        with suppress(OSError), Connection(address, CLIENT) as asked:
+            request = MetadataRequest(topics=topics)
+            answer = asked.call(request, MetadataResponse, METADATA_VERSION)
+            brokers = {broker.node_id: broker for broker in answer.brokers}
+            for found in answer.topics[0].partitions:
+                leader = brokers.get(found.leader_id)
+                if found.partition_index == partition and leader is not None:
+                    return Connection((leader.host, leader.port), CLIENT)
+    return None

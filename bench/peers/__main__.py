@@ -18,7 +18,7 @@ from bench.run import OUT, machine
 from penstock.cli.bench.broker import touch_memory
 from penstock.cli.values import parse_size
 
-from . import three_nodes
+from . import queues, three_nodes
 from .figures import Results
 from .goals import GOALS
 from .kafka_server import KafkaServer
@@ -38,7 +38,8 @@ PEERS: tuple[Kind, ...] = (
     RabbitMQStream,
     RedisServer,
 )
-CATALOGUE = (*WORKLOADS, *three_nodes.WORKLOADS)
+ON_ONE = (*WORKLOADS, *queues.WORKLOADS)
+CATALOGUE = (*ON_ONE, *three_nodes.WORKLOADS)
 
 
 def options() -> argparse.Namespace:
@@ -100,7 +101,7 @@ def told_of(kind: Kind, missing: str | None) -> dict[str, str | None]:
 
 
 def report(results: Results, out: Path) -> None:
-    goals = (*GOALS, *three_nodes.GOALS)
+    goals = (*GOALS, *queues.GOALS, *three_nodes.GOALS)
     (out / "peers.md").write_text(markdown(results, CATALOGUE, goals))
     try:
         from .plots import draw_all
@@ -132,18 +133,23 @@ def main() -> None:
             print(f"{kind.name} is missing: {missing}", file=sys.stderr)
         else:
             kinds.append(kind)
-    on_one = [workload for workload in chosen if workload in WORKLOADS]
-    on_three = [workload for workload in chosen if workload in three_nodes.WORKLOADS]
-    in_clusters = [kind for kind in kinds if kind in three_nodes.KINDS and on_three]
+    on_one = [workload for workload in chosen if workload in ON_ONE]
+    turns = three_nodes.chosen_turns(chosen)
+    in_clusters = [kind for kind in kinds if kind in three_nodes.KINDS]
     wanted.out.mkdir(parents=True, exist_ok=True)
     wanted.dir.mkdir(parents=True, exist_ok=True)
     touch_memory(parse_size(wanted.touch_memory))
     busy = os.getloadavg()[0]
     print(f"{machine()}; load average {busy:.2f} before the start", file=sys.stderr)
-    progress = Progress((wanted.runs - done) * (len(kinds) * len(on_one) + len(in_clusters)))
+    progress = Progress(
+        (wanted.runs - done) * (len(kinds) * len(on_one) + len(in_clusters) * len(turns))
+    )
 
     def round_done(number: int) -> None:
-        three_nodes.run_round(in_clusters, number, wanted.seconds, wanted.dir, results, progress)
+        for turn in turns:
+            three_nodes.run_round(
+                turn, in_clusters, number, wanted.seconds, wanted.dir, results, progress
+            )
         results.write(wanted.out / "peers.json")
         report(results, wanted.out)
 

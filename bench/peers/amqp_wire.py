@@ -68,7 +68,7 @@ QUEUE_BIND, QUEUE_BIND_OK = Id(50, 20), Id(50, 21)
 QUEUE_DELETE, QUEUE_DELETE_OK = Id(50, 40), Id(50, 41)
 QOS, QOS_OK = Id(60, 10), Id(60, 11)
 CONSUME, CONSUME_OK = Id(60, 20), Id(60, 21)
-CANCEL = Id(60, 30)
+CANCEL, CANCEL_OK = Id(60, 30), Id(60, 31)
 PUBLISH = Id(60, 40)
 DELIVER = Id(60, 60)
 ACK = Id(60, 80)
@@ -224,9 +224,11 @@ class AmqpPublisher:
 class AmqpConsumer:
     """Counts deliveries of one channel, whose tags are 1, 2, 3 and so on."""
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, queue: str, *, tag: str = "", ack_every: int = ACK_EVERY_MESSAGES) -> None:
+        """RabbitMQ thinks of a tag where there is none."""
         self._queue = queue
-        arguments = b"\0\0" + short_text(queue) + short_text("") + b"\0" + table({})
+        self._ack_every = ack_every
+        arguments = b"\0\0" + short_text(queue) + short_text(tag) + b"\0" + table({})
         self.first: bytes | bytearray = method(CONSUME, arguments)
         self._rest = b""
         self._body_left = 0
@@ -259,7 +261,7 @@ class AmqpConsumer:
             raise_if_refused(which, payload[_IDS.size :], f"to deliver from {self._queue}")
 
     def _ack(self) -> bytes | None:
-        if self._messages - self._acked < ACK_EVERY_MESSAGES:
+        if self._messages - self._acked < self._ack_every:
             return None
         self._acked = self._messages
         return method(ACK, _ACK.pack(self._acked, MULTIPLE))
@@ -310,9 +312,13 @@ class AmqpWire(Wire):
         return AmqpPublisher(message(exchange, key, size, session.frame_bytes_max), messages)
 
     def consumer(self, sock: socket.socket, topic: str, *, group: int) -> AmqpConsumer:
-        window = struct.pack(">IHB", 0, PREFETCH_MESSAGES, 0)
-        Session(sock).call(QOS, window, QOS_OK, f"a window of {PREFETCH_MESSAGES} messages")
+        self.open_window(sock, PREFETCH_MESSAGES)
         return AmqpConsumer(queue_of(topic, group))
+
+    def open_window(self, sock: socket.socket, messages: int) -> None:
+        """Opens `sock` for consumers that may hold so many messages without acknowledgement."""
+        window = struct.pack(">IHB", 0, messages, 0)
+        Session(sock).call(QOS, window, QOS_OK, f"a window of {messages} messages")
 
     @contextlib.contextmanager
     def session(self, seconds_max: float) -> Iterator[Session]:

@@ -25,9 +25,9 @@ class Goal:
     goal: float
 
     def goal_text(self) -> str:
-        if not self.against:
-            return f"at most {self.goal:g} {self.metric.unit}"
-        return f"at {'least' if self.metric.higher_is_better else 'most'} {self.goal:g}x"
+        unit = "x" if self.against else f" {self.metric.unit}"
+        least = "least" if self.metric.higher_is_better else "most"
+        return f"at {least} {self.goal:g}{unit}".rstrip()
 
     def met(self, value: float) -> bool:
         return value >= self.goal if self.metric.higher_is_better else value <= self.goal

@@ -18,11 +18,14 @@ from tests.support import reference
 from tests.support.process import free_port
 
 from .kafka_wire import FILE_DELETE_DELAY_MS, KafkaWire, answers_metadata, durability
+from .queue_wire import QueueWire
 from .server import Server
+from .share_queue import ShareQueue
 from .wire import PeerError, Wire
 
 HEAP_MB = 1024
 FORMAT_S_MAX = 60.0
+HISTOGRAM_S_MAX = 60.0
 JVM_OPTIONS = (
     "-Xmx1G",
     "-Xms1G",
@@ -60,6 +63,8 @@ class KafkaServer(Server):
     compresses: ClassVar[bool] = True
     warm_up_s: ClassVar[float] = 20.0  # until its JVM has compiled what is used
     acks: ClassVar[tuple[str, ...]] = ("1", "all")
+    shares: ClassVar[bool] = True
+    queues: ClassVar[bool] = True
 
     @classmethod
     def missing(cls) -> str | None:
@@ -113,3 +118,17 @@ class KafkaServer(Server):
 
     def wire(self) -> Wire:
         return KafkaWire(self.host, self.port, fsync=self.fsync, compression=self.compression)
+
+    def new_queue_wire(self) -> QueueWire:
+        return ShareQueue(self.host, self.port)
+
+    def kept_bytes(self) -> int:
+        """The heap that is alive after a collection. Resident memory would count what nobody has
+        collected yet.
+        """
+        words = ["jcmd", str(self.pids()[0]), "GC.class_histogram"]
+        told = subprocess.run(
+            words, capture_output=True, text=True, timeout=HISTOGRAM_S_MAX, check=True
+        )
+        total = next(line for line in told.stdout.splitlines() if line.startswith("Total"))
+        return int(total.split()[2])

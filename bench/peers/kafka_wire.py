@@ -94,7 +94,7 @@ def compressed_batch_of(size: int, messages: int, compression: Compression) -> b
 
 
 class KafkaWire(Wire):
-    """Topics of one partition and one copy on one broker."""
+    """Topics of one copy on one broker, and unless it is said otherwise of one partition."""
 
     def __init__(
         self, host: str, port: int, *, fsync: bool, compression: Compression = Compression.NONE
@@ -106,13 +106,15 @@ class KafkaWire(Wire):
             self._settings["flush.messages"] = "1"
         self._requests: dict[tuple[str, int, int, str], bytearray] = {}
 
-    def make(self, topic: str, *, groups: int = 1) -> None:
+    def make(self, topic: str, *, groups: int = 1, partitions: int = 1) -> None:
         configs = [CreatableTopicConfig(name=n, value=v) for n, v in self._settings.items()]
-        wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=1, configs=configs)
+        wanted = CreatableTopic(
+            name=topic, num_partitions=partitions, replication_factor=1, configs=configs
+        )
         with RawClient(*self._address) as client:
             answer = client.call(CreateTopicsRequest(topics=[wanted]), CREATE_VERSION)
             _check(answer.topics[0].error_code, f"make topic {topic}")
-            eventually(lambda: not _fetch_error(client, topic), every=0.01)
+            eventually(lambda: not _fetch_error(client, topic, partitions), every=0.01)
 
     def remove(self, topic: str) -> None:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=30_000)
@@ -180,8 +182,8 @@ class KafkaConsumer:
     come), of which each has a head too; `_skip` bytes are to be passed over before the next head.
     """
 
-    def __init__(self, topic: str) -> None:
-        self._fetch = FetchFrame(topic, 0, FETCH_BYTES, MAX_WAIT_MS)
+    def __init__(self, topic: str, *, partition: int = 0, fetch_bytes: int = FETCH_BYTES) -> None:
+        self._fetch = FetchFrame(topic, partition, fetch_bytes, MAX_WAIT_MS)
         self.first: bytes | bytearray = self._fetch.at(0, 0)
         # length, correlation id, tags, throttle time, error, session; one topic: count, name;
         # one partition: count, index, error; offsets: end, stable, start; aborted transactions
@@ -255,14 +257,20 @@ class KafkaConsumer:
         self._skip, self._rest = skip, rest
 
 
-def _fetch_error(client: RawClient, topic: str) -> int:
+def _fetch_error(client: RawClient, topic: str, partitions: int) -> int:
     """The error of a fetch from the topic's start; 0 when its leader is at work."""
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    wanted = [
+        FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1)
+        for partition in range(partitions)
+    ]
     request = FetchRequest(
-        max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=[partition])]
+        max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=wanted)]
     )
     answer: Any = client.call(request, FETCH_VERSION)
-    return int(answer.error_code or answer.responses[0].partitions[0].error_code)
+    if answer.error_code:
+        return int(answer.error_code)
+    codes = (part.error_code for part in answer.responses[0].partitions)
+    return int(next(filter(None, codes), 0))
 
 
 def _check(error: int, what: str) -> None:

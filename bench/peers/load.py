@@ -14,6 +14,8 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from .server import Server
@@ -77,12 +79,27 @@ def consume(server: Server, topic: str, *, groups: int, expected: int, seconds: 
     over.
     """
     wire = server.wire()
+    consumers = [
+        partial(wire.consumer, topic=topic, group=group)  # each gets its connection
+        for group in range(groups)
+    ]
+    return consume_by(server, consumers, expected=expected, seconds=seconds)
+
+
+def consume_by(
+    server: Server,
+    consumers: Sequence[Callable[[socket.socket], Consumer]],
+    *,
+    expected: int,
+    seconds: float,
+) -> Consumed:
+    """Reads by these consumers at once, each on a connection of its own, likewise."""
     load = _Consuming(server)
     with quiet():
         try:
-            for group in range(groups):
+            for consumer in consumers:
                 sock = connect(server)
-                load.add(sock, wire.consumer(sock, topic, group=group))
+                load.add(sock, consumer(sock))
             return load.run(expected, seconds)
         finally:
             load.close()
@@ -203,8 +220,8 @@ class _Publishing:
         self._push(writer, time.perf_counter_ns())
 
 
-class _Reader:
-    """One group: its connection, what it has received, and what it still has to say."""
+class Reader:
+    """One consumer: its connection, what it has received, and what it still has to say."""
 
     __slots__ = ("consumer", "left", "messages", "sock")
 
@@ -231,12 +248,12 @@ class _Consuming:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._epoll = select.epoll()
-        self._readers: dict[int, _Reader] = {}
+        self._readers: dict[int, Reader] = {}
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
 
     def add(self, sock: socket.socket, consumer: Consumer) -> None:
         sock.setblocking(False)
-        self._readers[sock.fileno()] = _Reader(sock, consumer)
+        self._readers[sock.fileno()] = Reader(sock, consumer)
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def run(self, expected: int, seconds: float) -> Consumed:
@@ -266,7 +283,7 @@ class _Consuming:
         for reader in self._readers.values():
             reader.sock.close()
 
-    def _received(self, fd: int, reader: _Reader, expected: int) -> bool:
+    def _received(self, fd: int, reader: Reader, expected: int) -> bool:
         """Takes what has arrived; whether the group now has everything."""
         read = receive(reader.sock, self._buffer, self._server.name)
         messages, reply = reader.consumer.received(self._buffer[:read])
@@ -277,7 +294,7 @@ class _Consuming:
             self._say(fd, reader, reply)
         return False
 
-    def _say(self, fd: int, reader: _Reader, reply: bytes | bytearray) -> None:
+    def _say(self, fd: int, reader: Reader, reply: bytes | bytearray) -> None:
         waited = bool(reader.left)
         if reader.say(reply) == waited:
             events = select.EPOLLIN if waited else select.EPOLLIN | select.EPOLLOUT

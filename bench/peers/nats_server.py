@@ -13,7 +13,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from .nats_queue import NatsQueue
 from .nats_wire import NatsWire
+from .queue_wire import QueueWire
 from .server import Server
 from .wire import PeerError
 
@@ -33,6 +35,7 @@ class NatsServer(Server):
 
     name = "NATS JetStream"
     fsync_before_ack = False
+    queues = True
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         if fsync:
@@ -89,3 +92,6 @@ class NatsServer(Server):
 
     def wire(self) -> NatsWire:
         return self._wire
+
+    def new_queue_wire(self) -> QueueWire:
+        return NatsQueue(self.host, self.port)

@@ -56,7 +56,7 @@ _REFUSAL = re.compile(rb'(?:-ERR |NATS/1\.0 |\{"error":)[^\r]*(?=\r\n)')
 _SID = 1
 
 
-def _inbox() -> bytes:
+def inbox() -> bytes:
     """A subject of one connection's own: subjects are the whole server's."""
     return b"_INBOX." + secrets.token_hex(INBOX_BYTES).encode()
 
@@ -90,10 +90,10 @@ class Session:
     def ask(self, subject: str, request: dict[str, Any] | None = None) -> dict[str, Any]:
         """The answer to a request of JetStream's interface."""
         body = json.dumps(request).encode() if request is not None else b""
-        inbox = _inbox()
+        own = inbox()
         self._sock.sendall(
-            b"SUB %b %d\r\nUNSUB %d 1\r\n" % (inbox, _SID, _SID)
-            + b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), inbox, len(body), body)
+            b"SUB %b %d\r\nUNSUB %d 1\r\n" % (own, _SID, _SID)
+            + b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), own, len(body), body)
         )
         verb, answer = self.wait_for(b"MSG", b"HMSG")
         if verb == b"HMSG":  # a status instead of an answer
@@ -138,13 +138,11 @@ class NatsConsumer:
     """Counts the ends of messages and asks for as many as have come."""
 
     def __init__(self, topic: str, consumer: str) -> None:
-        inbox = _inbox()
+        own = inbox()
         body = b'{"batch":%d}' % PULL_MESSAGES
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{topic}.{consumer}".encode()
-        self._pull = b"PUB %b %b %d\r\n%b\r\n" % (subject, inbox, len(body), body)
-        self.first: bytes | bytearray = (
-            b"SUB %b %d\r\n" % (inbox, _SID) + self._pull * PULL_REQUESTS
-        )
+        self._pull = b"PUB %b %b %d\r\n%b\r\n" % (subject, own, len(body), body)
+        self.first: bytes | bytearray = b"SUB %b %d\r\n" % (own, _SID) + self._pull * PULL_REQUESTS
         self._what = f"read {topic}"
         self._left = PULL_MESSAGES
         self._tail = b""
@@ -176,9 +174,10 @@ class NatsWire(Wire):
         with own_connection(self._address, timeout_s, WHO) as sock:
             yield Session(sock)
 
-    def make(self, topic: str, *, groups: int = 1) -> None:
+    def make(self, topic: str, *, groups: int = 1, retention: str = "limits") -> None:
         """Groups need nothing: each makes its consumer when it comes."""
         config = {"name": topic, "subjects": [topic], "storage": "file", "num_replicas": 1}
+        config["retention"] = retention
         with self.session() as session:
             # A stream that exists with the same settings would be taken for a new one.
             found = session.ask(f"$JS.API.STREAM.INFO.{topic}")
@@ -193,10 +192,10 @@ class NatsWire(Wire):
     def publisher(
         self, sock: socket.socket, topic: str, *, size: int, messages: int, acks: str
     ) -> NatsPublisher:
-        session, inbox = Session(sock), _inbox()
-        sock.sendall(b"SUB %b %d\r\nPING\r\n" % (inbox, _SID))
+        session, own = Session(sock), inbox()
+        sock.sendall(b"SUB %b %d\r\nPING\r\n" % (own, _SID))
         session.wait_for(b"PONG")
-        return NatsPublisher(topic, inbox, size, messages)
+        return NatsPublisher(topic, own, size, messages)
 
     def consumer(self, sock: socket.socket, topic: str, *, group: int) -> NatsConsumer:
         config = {

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .server import Server
 from .sockets import DRAIN_S_MAX, NS, POLL_S, RECEIVE_BYTES, connect, quiet, receive, take
-from .wire import Consumer, PeerError, Publisher
+from .wire import Consumer, PeerError, Publisher, Wire
 
 PACED_DRAIN_S_MAX = 5.0
 LEAD_NS = 1_000_000
@@ -40,13 +40,14 @@ def paced(
     rate: float,
     messages_per_request: int,
     seconds: float,
+    wire: Wire | None = None,
 ) -> Paced:
     """Publishes on one connection at `rate` messages per second and reads on another; the n-th
-    message that arrives is the n-th that was due.
+    message that arrives is the n-th that was due. Both speak by `wire`, or the server's own.
     """
     interval_ns = round(NS * messages_per_request / rate)
     requests = max(1, round(seconds * NS / interval_ns))
-    wire = server.wire()
+    wire = wire or server.wire()
     with quiet(), connect(server) as reads, connect(server) as writes:
         consumer = wire.consumer(reads, topic, group=0)
         publisher = wire.publisher(

@@ -13,7 +13,9 @@ import penstock
 from penstock.base.build import kind_of_build
 
 from .kafka_wire import KafkaWire, answers_metadata, durability
+from .queue_wire import QueueWire
 from .server import Server
+from .share_queue import ShareQueue
 from .wire import Wire
 
 
@@ -24,6 +26,8 @@ class PenstockServer(Server):
     by_age: ClassVar[bool] = True
     compresses: ClassVar[bool] = True
     acks: ClassVar[tuple[str, ...]] = ("1", "all")
+    shares: ClassVar[bool] = True
+    queues: ClassVar[bool] = True
 
     @classmethod
     def missing(cls) -> str | None:
@@ -55,3 +59,6 @@ class PenstockServer(Server):
 
     def wire(self) -> Wire:
         return KafkaWire(self.host, self.port, fsync=self.fsync, compression=self.compression)
+
+    def new_queue_wire(self) -> QueueWire:
+        return ShareQueue(self.host, self.port)

@@ -28,7 +28,9 @@ from typing import ClassVar
 
 from tests.support.process import free_port
 
+from .amqp_queue import AmqpQueue
 from .amqp_wire import AmqpWire
+from .queue_wire import QueueWire
 from .rabbit_stream_wire import RabbitStreamWire
 from .server import POLL_S, Server
 from .wire import PeerError
@@ -74,6 +76,7 @@ class RabbitMQ(Server):
         folder = self.folder.resolve()
         return os.environ | {
             "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder),
             "RABBITMQ_ALLOW_INPUT": "1",
             "RABBITMQ_NODENAME": f"bench{self.port}@localhost",
             "RABBITMQ_DIST_PORT": str(self._between_nodes_port),
@@ -143,6 +146,7 @@ class RabbitMQQuorumQueue(RabbitMQ):
 
     name = "RabbitMQ quorum queue"
     reads_again = False
+    queues = True
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         super().__init__(folder, fsync=fsync)
@@ -154,6 +158,9 @@ class RabbitMQQuorumQueue(RabbitMQ):
 
     def wire(self) -> AmqpWire:
         return self._wire
+
+    def new_queue_wire(self) -> QueueWire:
+        return AmqpQueue(self.host, self.port)
 
 
 class RabbitMQStream(RabbitMQ):

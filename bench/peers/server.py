@@ -23,6 +23,7 @@ from tests.support.process import free_port
 from penstock.cli.bench.broker import process_cpu_clock, resident_bytes
 from penstock.wire.compression import Compression
 
+from .queue_wire import Asking, QueueWire
 from .wire import PeerError, Wire
 
 READY_S_MAX = 90.0
@@ -50,15 +51,22 @@ class Server(ABC):
     """How long it is loaded before it is measured."""
     acks: ClassVar[tuple[str, ...]] = ("1",)
     """The levels of acknowledgement that its protocol tells apart."""
+    shares: ClassVar[bool] = False
+    """Whether it has Kafka's share groups."""
+    queues: ClassVar[bool] = False
+    """Whether it is compared as a queue of single messages; `new_queue_wire` is there then."""
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         self.folder = folder
         self.fsync = fsync
         self.compression = Compression.NONE
         """Of what is published next, where its producers compress."""
+        self.warm_for: set[Asking] = set()
+        """How it was loaded as a queue before."""
         self.host = "127.0.0.1"
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._queue_wire: QueueWire | None = None
 
     @classmethod
     @abstractmethod
@@ -84,6 +92,15 @@ class Server(ABC):
 
     @abstractmethod
     def wire(self) -> Wire: ...
+
+    def queue_wire(self) -> QueueWire:
+        """One for all cases: it knows what it has made."""
+        if self._queue_wire is None:
+            self._queue_wire = self.new_queue_wire()
+        return self._queue_wire
+
+    def new_queue_wire(self) -> QueueWire:
+        raise PeerError(f"{self.name} is not compared as a queue")
 
     @property
     def load_port(self) -> int:
@@ -139,3 +156,9 @@ class Server(ABC):
 
     def rss_bytes(self) -> int:
         return sum(resident_bytes(pid) for pid in self.pids())
+
+    def kept_bytes(self) -> int:
+        """The memory that it needs for what it keeps, without what waits to be collected where
+        that can be told apart.
+        """
+        return self.rss_bytes()

@@ -89,6 +89,8 @@ class Workload:
     cold: bool = False
     old: bool = False
     compressed: bool = False
+    shares: bool = False
+    queues: bool = False
     copies_in_title: bool = False
     """Whether the section says by itself how many copies there are and when they are on disk."""
 
@@ -104,6 +106,10 @@ class Workload:
             return "compared for Kafka's protocol only"
         if self.compressed and not kind.compresses:
             return "compared for Kafka's protocol only"
+        if self.shares and not kind.shares:
+            return "has no share groups"
+        if self.queues and not kind.queues:
+            return "not compared as a queue"
         return None
 
 

@@ -11,8 +11,8 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from penstock.base.clock import Clock
 from penstock.base.errors import ApiError, ErrorCode
@@ -39,6 +39,14 @@ _MOVED: Final = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads
 _DELETED: Final = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
 
 
+class _InForce(NamedTuple):
+    """What is in force for a group, and what it was made of."""
+
+    stored: Mapping[str, str]
+    broker: BrokerConfig
+    config: ShareGroupConfig
+
+
 class SharePartitions:
     def __init__(
         self,
@@ -62,6 +70,7 @@ class SharePartitions:
         self._drivers: dict[ShareKey, ShareDriver] = {}
         self._of_partition: dict[tuple[Uuid, int], dict[ShareKey, ShareDriver]] = {}
         self._of_group: dict[str, dict[ShareKey, ShareDriver]] = {}
+        self._configs: dict[str, _InForce] = {}
 
     def __len__(self) -> int:
         return len(self._drivers)
@@ -122,6 +131,8 @@ class SharePartitions:
             del kept[key]
             if not kept:
                 del table[place]  # type: ignore[arg-type]
+        if key.group_id not in self._of_group:
+            self._configs.pop(key.group_id, None)
 
     # -- dropping ------------------------------------------------------------------------------
 
@@ -172,7 +183,17 @@ class SharePartitions:
     # -- settings of groups --------------------------------------------------------------------
 
     def config(self, group_id: str) -> ShareGroupConfig:
-        return share_group_config(self._image.config(ResourceType.GROUP, group_id), self._config())
+        """Of groups that fetch here it is kept: every request asks. A change of what is stored is
+        another mapping, one of the node's settings another object.
+        """
+        stored, broker = self._image.config(ResourceType.GROUP, group_id), self._config()
+        known = self._configs.get(group_id)
+        if known is not None and known.stored is stored and known.broker is broker:
+            return known.config
+        config = share_group_config(stored, broker)
+        if group_id in self._of_group:
+            self._configs[group_id] = _InForce(stored, broker, config)
+        return config
 
     def _limits(self, key: ShareKey) -> ShareLimits:
         config = self.config(key.group_id)

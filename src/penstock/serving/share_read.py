@@ -50,7 +50,7 @@ log = logging.getLogger("penstock.serving")
 COLD_READERS: Final = 2
 READ_BYTES_MAX: Final = 1024 * 1024
 """Of one partition at a time, unless its first batch is larger: it is read in one piece."""
-READ_BYTES_MIN: Final = 64 * 1024
+READ_BYTES_MIN: Final = 4 * 1024
 RECORDS_AHEAD: Final = 2
 """For how many times the records that may be acquired there is room: sizes differ."""
 
@@ -74,6 +74,12 @@ class _Part:
     def sealed_bytes(self) -> int:
         """How much of it is encrypted."""
         return 0 if self.slice is None or self.slice.file.seal is None else self.slice.size
+
+    @property
+    def records(self) -> int:
+        """About how many records are to be read, 0 if that is not known."""
+        record_bytes = self.driver.record_bytes
+        return self.slice.size // record_bytes if self.slice is not None and record_bytes else 0
 
     def read(self, *, nowait: bool) -> None:
         """In any thread. BlockingIOError if the page cache does not have it."""
@@ -201,14 +207,17 @@ class ShareReads:
         return self._sessions.members_of(key.group_id, key.topic_id, key.partition)
 
     def _plan(self, flight: ShareFetchInFlight, parts: list[_Part]) -> Steps[bool]:
-        """Find what is to be read; whether it is enough to answer."""
+        """Find what is to be read; whether it is enough to answer. Partitions are left alone once
+        those before them have as many records as the member may have.
+        """
         params = flight.params
         each = min(params.max_bytes, self._max_bytes()) // max(len(parts), 1)
         size = 0
+        records = 0
         urgent = False
         for part in parts:
             try:
-                if part.driver.is_active:
+                if part.driver.is_active and records < params.max_records:
                     self._find(part, flight, each, min_one=not size)
             except ApiError as e:
                 # Beyond the end of a log that has lost its end: there is nothing until it grows.
@@ -222,6 +231,7 @@ class ShareReads:
             urgent = urgent or part.error is not None
             if part.slice is not None:
                 size += part.slice.size
+                records += part.records
             yield
         return urgent or (size > 0 and size >= params.min_bytes)
 

@@ -50,6 +50,8 @@ class Locks:
     def __init__(self) -> None:
         self._by_id: dict[int, Lock] = {}
         self._lines: dict[int, OrderedDict[int, Lock]] = {}
+        self._of_member: dict[str, int] = {}
+        """How many locks each member has."""
         self._last_id = NO_LOCK
 
     def __len__(self) -> int:
@@ -72,6 +74,7 @@ class Locks:
         lock.first_offset, lock.last_offset = ranges[0][0], ranges[-1][1]
         lock.left = sum(last - first + 1 for first, last in ranges)
         self._by_id[lock.id] = lock
+        self._of_member[member] = self._of_member.get(member, 0) + 1
         self._lines.setdefault(duration_ms, OrderedDict())[lock.id] = lock
 
     def let_go(self, ids: array[int]) -> None:
@@ -95,6 +98,9 @@ class Locks:
         invariant(lock.left >= 0, "a lock is taken off more records than it was on")
         if lock.left == 0:
             del self._by_id[number]
+            self._of_member[lock.member] -= 1
+            if not self._of_member[lock.member]:
+                del self._of_member[lock.member]
             line = self._lines[lock.duration_ms]
             del line[number]
             if not line:
@@ -106,6 +112,10 @@ class Locks:
         if len(ids) == 1 or ids == array("Q", (first,)) * len(ids):
             return first != NO_LOCK and self._by_id[first].member == member
         return all(self.owner(number) == member for number in set(ids))
+
+    def others(self, member: str) -> int:
+        """How many other members hold records."""
+        return len(self._of_member) - (member in self._of_member)
 
     def of(self, member: str) -> list[Lock]:
         return [lock for lock in self._by_id.values() if lock.member == member]

@@ -221,13 +221,16 @@ class SharePartition:
             self._done_when_folded = window.done
         return window
 
-    def _quota(self, max_records: int, mode: AcquireMode, members: int) -> int:
-        """How many records a member gets: with whole batches at most its part of what is free."""
+    def _quota(self, member_id: str, max_records: int, mode: AcquireMode, members: int) -> int:
+        """How many records a member gets: with whole batches at most its part of what is free.
+        Those who hold records have theirs already.
+        """
         if mode is AcquireMode.RECORD_LIMIT:
             return max_records
         window = self._window
         free = max(self.limits.record_locks_max - window.held, window.open)
-        return min(max_records, -(-free // members) if members > 1 else free)
+        waiting = max(members - self._locks.others(member_id), 1)
+        return min(max_records, -(-free // waiting))
 
     def acquire(
         self,
@@ -259,7 +262,7 @@ class SharePartition:
         if not window.states and stretches[0][0] > window.start:
             window.restart(stretches[0][0])
         acquired: list[Acquired] = []
-        if (quota := self._quota(max_records, mode, members)) > 0:
+        if (quota := self._quota(member_id, max_records, mode, members)) > 0:
             limit, lock = self.limits.delivery_count_limit, self._locks.next_id
             room = self._room()  # this may fold the window, which makes another of it
             acquiring = Acquiring(self._window, lock, limit, batches, quota, batch_size, mode)
@@ -517,3 +520,5 @@ class SharePartition:
         )
         self._parking.invariants(window)
         invariant(self._revived.alive(window) <= REVIVED_RECORDS_MAX, "too many were revived")
+        holders = {lock.member for lock in self._locks}
+        invariant(self._locks.others("") == len(holders), "the members with locks are miscounted")

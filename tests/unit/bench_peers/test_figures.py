@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from bench.peers import three_nodes
+from bench.peers import queues, three_nodes
 from bench.peers.figures import OURS, Results, Spread, number, ratio
 from bench.peers.goals import GOALS, KAFKA, NOBODY, THE_OTHERS, Goal, Verdict
 from bench.peers.plots import advantage
@@ -142,9 +142,26 @@ def test_every_goal_has_its_workloads() -> None:
         (THE_OTHERS, "ack_p99_ms", 1.2): 3,
         (NOBODY, "p99_ms", 10.0): 1,
     }
-    assert len(three_nodes.GOALS) == 4 + 2 + 4
-    measured = {workload.name for workload in (*WORKLOADS, *three_nodes.WORKLOADS)}
-    assert {goal.workload for goal in (*GOALS, *three_nodes.GOALS)} <= measured
+    assert len(three_nodes.GOALS) == 4 + 2 + 4 + 1
+    assert Counter((goal.against, goal.metric.key, goal.goal) for goal in queues.GOALS) == {
+        (KAFKA, "p99_ms", 0.5): 1,
+        (KAFKA, "per_s", 1.0): 3 + 1,
+        (NOBODY, "of_fetch", 0.5): 3,
+        (NOBODY, "of_large_fetch", 0.5): 3,
+        ("RabbitMQ quorum queue", "per_s", 1.0): 1,
+        ("NATS JetStream", "per_s", 0.7): 1,
+        (KAFKA, "per_s", 2.0): 1,
+        (KAFKA, "mb", 0.2): 1,
+    }
+    every = (*WORKLOADS, *queues.WORKLOADS, *three_nodes.WORKLOADS)
+    measured = {workload.name for workload in every}
+    assert {goal.workload for goal in (*GOALS, *queues.GOALS, *three_nodes.GOALS)} <= measured
+
+
+def test_a_goal_without_anybody_is_a_number_in_its_unit() -> None:
+    assert Goal("x", P99, NOBODY, 10.0).goal_text() == "at most 10 ms"
+    assert Goal("x", RATE, NOBODY, 10.0).goal_text() == "at least 10 messages/s"
+    assert Goal("x", RATE, KAFKA, 0.5).goal_text() == "at least 0.5x"
 
 
 def test_the_best_of_the_others_is_neither_penstock_nor_kafka() -> None:
@@ -160,7 +177,8 @@ def test_an_advantage_is_above_one_where_penstock_is_better() -> None:
 
 
 def test_every_workload_has_a_name_of_its_own() -> None:
-    names = [workload.name for workload in WORKLOADS]
+    every = (*WORKLOADS, *queues.WORKLOADS, *three_nodes.WORKLOADS)
+    names = [workload.name for workload in every]
     assert sorted(set(names)) == sorted(names)
 
 
