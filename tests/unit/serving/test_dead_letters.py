@@ -11,6 +11,7 @@ import pytest
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import TopicPartition
+from penstock.config.broker_security import STANDARD_AUTHORIZER
 from penstock.coordinating.transactional_writer import (
     GroupPositions,
     Position,
@@ -176,6 +177,17 @@ def test_a_rejected_record_becomes_a_dead_letter(tmp_path: Path) -> None:
             await it.settled()
             assert await persisted(it.rig, it.topic) == (3, [])
             assert it.counts.written == 1
+
+    run(test)
+
+
+def test_the_node_needs_no_rights_for_itself(tmp_path: Path) -> None:
+    rights = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"}
+
+    async def test() -> None:
+        async with letters(tmp_path, b"a", dlq=ENABLED, **rights) as it:
+            assert await it.member.said((0, 0, REJECT)) == 0
+            assert offsets(await it.written(1)) == [0]
 
     run(test)
 
