@@ -17,8 +17,8 @@ Invariants:
 
 Where the topic cannot be written to, records wait and are tried again with a growing pause, at once
 when the metadata changes; they are lost only if somebody switches the dead letters of the group
-off, which archives what waits. They fill the window meanwhile. Records that have gone from the log
-are written as their headers alone; so is, as far as needed, what is too large for the topic.
+off, which archives what waits. Records that have gone from the log are written as their headers
+alone; so is, as far as needed, what is too large for the topic.
 
 Limits: RECORDS_MAX, BATCH_BYTES_MAX and `offset.metadata.max.bytes` for a transaction. What has to
 be read and encoded is done by one worker thread. A marker lives as long as
@@ -35,10 +35,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.base.clock import Clock
-from penstock.base.errors import ApiError, CorruptRecord, ErrorCode, PenstockError, StorageError
+from penstock.base.errors import ApiError, ErrorCode, PenstockError, StorageError
 from penstock.base.ids import TopicPartition
 from penstock.config.broker_config import BrokerConfig
 from penstock.coordinating.share_persister import SharePersister
@@ -49,10 +49,9 @@ from penstock.coordinating.transactional_writer import (
     TransactionalWriter,
     WriterEnvironment,
 )
-from penstock.log.slice import LogSlice
 from penstock.observe.logs import Alarm
+from penstock.serving.dead_letter_reading import FoundRecords, records_of
 from penstock.serving.dead_letter_topics import DeadLetterTopic, DeadLetterTopics, NotWritable
-from penstock.serving.share_batches import batches_in
 from penstock.serving.share_driver import FENCING, ShareDriver, for_clients
 from penstock.share.dead_letter_records import (
     Made,
@@ -66,13 +65,12 @@ from penstock.share.dead_letter_records import (
 )
 from penstock.share.partition import DeadLetter, SharePartition
 from penstock.share.types import Cause
-from penstock.wire.records import Record, read_records
+from penstock.wire.records import Record
 
 log = logging.getLogger("penstock.serving")
 
 RECORDS_MAX: Final = 500
 BATCH_BYTES_MAX: Final = 1024 * 1024
-READ_BYTES_MAX: Final = 1024 * 1024
 MARKER_CHARS_MAX: Final = 4_096
 MARKER_CHARS_MIN: Final = 100
 RETRY_S: Final = 0.5
@@ -158,14 +156,6 @@ class DeadLetters:
 
 class _Fenced(PenstockError):
     """Another node leads by now, or the state was set anew."""
-
-
-class _Read(NamedTuple):
-    """What was read of the log for dead letters."""
-
-    letters: list[DeadLetter]
-    """Those that it is about."""
-    found: dict[int, Record]
 
 
 class DeadLetterDriver:
@@ -375,7 +365,9 @@ class DeadLetterDriver:
         letters = [self._explained(letter) for letter in core.dead_letters(RECORDS_MAX)]
         taken = _ranges(letters)
         try:
-            read = await self._read(letters)
+            read = await records_of(
+                self._share.partition, letters, self._env.worker, BATCH_BYTES_MAX
+            )
             batch = await self._made(topic, read)
             _, left = divided(letters, batch.ranges)
             core.dead_letters_failed(left)
@@ -411,7 +403,7 @@ class DeadLetterDriver:
                 extra={"share_partition": self._share.key.text, "records": gone},
             )
 
-    async def _made(self, topic: DeadLetterTopic, read: _Read) -> Made:
+    async def _made(self, topic: DeadLetterTopic, read: FoundRecords) -> Made:
         config = self._env.config()
         room = room_for_ranges(
             self._share.key.topic_id,
@@ -435,69 +427,6 @@ class DeadLetterDriver:
             ),
         )
 
-    # -- reading -------------------------------------------------------------------------------
-
-    async def _read(self, letters: list[DeadLetter]) -> _Read:
-        """The records of the first of these dead letters, about as many as make a batch."""
-        offsets = [offset for offset, _ in offsets_of(letters)]
-        wanted, found = frozenset(offsets), dict[int, Record]()
-        size = covered = 0
-        for number, offset in enumerate(offsets):
-            if offset < covered:
-                continue
-            if size >= BATCH_BYTES_MAX:
-                letters = _first(letters, number)
-                break
-            part = self._slice(offset)
-            covered = offset + 1
-            if part is None:
-                continue
-            try:
-                records, end = await asyncio.get_running_loop().run_in_executor(
-                    self._env.worker, _records_in, part, wanted
-                )
-            except CorruptRecord as damage:
-                log.error("the record of a dead letter is damaged: %s", damage)
-                continue
-            covered = max(covered, end)
-            found |= records
-            size += sum(len(r.key or b"") + len(r.value or b"") for r in records.values())
-        return _Read(letters, found)
-
-    def _slice(self, offset: int) -> LogSlice | None:
-        """The log from this offset on; None if it has gone."""
-        partition = self._share.partition
-        if not partition.log.log_start_offset <= offset < partition.log.log_end_offset:
-            return None
-        end = partition.high_watermark
-        if offset >= end:
-            raise NotWritable("not committed", "the new leader does not know yet what is committed")
-        return partition.log.read(offset, READ_BYTES_MAX, up_to_offset=end)
-
-
-def _records_in(part: LogSlice, wanted: frozenset[int]) -> tuple[dict[int, Record], int]:
-    """In the worker: the wanted records of a slice, and where it ends."""
-    data, found = memoryview(part.read()), dict[int, Record]()
-    batches, start = batches_in(data), 0
-    for (first, last), end in zip(batches.offsets, batches.ends, strict=True):
-        if any(first <= offset <= last for offset in wanted):
-            records = read_records(data[start:end])
-            found |= {record.offset: record for record in records if record.offset in wanted}
-        start = end
-    return found, part.end_offset
-
 
 def _ranges(letters: Sequence[DeadLetter]) -> list[tuple[int, int]]:
     return [(letter.first_offset, letter.last_offset) for letter in letters]
-
-
-def _first(letters: list[DeadLetter], records: int) -> list[DeadLetter]:
-    """The dead letters of so many records."""
-    first = []
-    for letter in letters:
-        if records <= 0:
-            break
-        last = min(letter.last_offset, letter.first_offset + records - 1)
-        first.append(letter._replace(last_offset=last))
-        records -= last - letter.first_offset + 1
-    return first

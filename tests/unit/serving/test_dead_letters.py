@@ -11,6 +11,7 @@ import pytest
 
 from penstock.base.errors import ApiError, ErrorCode
 from penstock.base.ids import TopicPartition
+from penstock.config.broker_security import STANDARD_AUTHORIZER
 from penstock.coordinating.transactional_writer import (
     GroupPositions,
     Position,
@@ -180,6 +181,17 @@ def test_a_rejected_record_becomes_a_dead_letter(tmp_path: Path) -> None:
     run(test)
 
 
+def test_the_node_needs_no_rights_for_itself(tmp_path: Path) -> None:
+    rights = {"authorizer_class_name": STANDARD_AUTHORIZER, "super_users": "User:ANONYMOUS"}
+
+    async def test() -> None:
+        async with letters(tmp_path, b"a", dlq=ENABLED, **rights) as it:
+            assert await it.member.said((0, 0, REJECT)) == 0
+            assert offsets(await it.written(1)) == [0]
+
+    run(test)
+
+
 def test_without_copies_it_has_headers_alone(tmp_path: Path) -> None:
     async def test() -> None:
         async with letters(tmp_path, b"a", copy=False, dlq=ENABLED) as it:
@@ -226,6 +238,25 @@ def test_each_record_of_many_is_written_once(
             assert await persisted(it.rig, it.topic) == (80, [])
             marker = await it.marker()
             assert marker == Position(79, "")
+
+    run(test)
+
+
+def test_large_records_are_written_some_at_a_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with letters(tmp_path, dlq=ENABLED) as it:
+            values = [bytes([n]) * 300_000 for n in range(10)]
+            for value in values:
+                await it.publish(Record(0, 1_000, None, value))
+            rejected = 0
+            while rejected < len(values):
+                for first, last, _ in await it.member.taken(max_bytes=1 << 22):
+                    assert await it.member.said((first, last, REJECT)) == 0
+                    rejected += last - first + 1
+            found = await it.written(len(values))
+            await it.settled()
+            assert [record.value for record in found] == values
+            assert it.counts.shortened == 0
 
     run(test)
 
