@@ -40,6 +40,7 @@ BY_FILE = frozenset(
         "interop/test_examples",
         "interop/test_roll_to_security",
         "interop/test_security_doc",
+        "interop/test_queues_doc",
         "interop/test_testing_doc",
         # Kafka as the referee: what was compared changes seldom.
         "interop/auth/test_java_quotas",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,22 @@ def test_what_nobody_consumes_is_loaded_for_it_and_leaves_again(tmp_path: Path) 
             assert len(rig.broker.share.partitions) == 1, "its member still fetches"
             assert (await member.acknowledge(share_session_epoch=-1)).error_code == 0
             await until(lambda: len(rig.broker.share.partitions) == 0)
+
+    run(test)
+
+
+def test_several_may_look_at_once_at_what_nobody_consumes(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, **SETTINGS) as rig:
+            topic = await rig.topic()
+            await begin_group(rig, topic)
+            peers = [await rig.peer() for _ in range(5)]
+            await published(peers[0], topic, 3)
+            for _ in range(3):
+                found = await asyncio.gather(*(described(peer, topic.name) for peer in peers))
+                assert {one.error_code for one in found} == {0}
+                assert {numbers(one) for one in found} == {(3, 0, 0, 0, 0)}
+                assert len(rig.broker.share.partitions) == 0
 
     run(test)
 
