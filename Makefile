@@ -32,12 +32,15 @@ BENCH := PYTHONPATH=$(COMPILED) $(BIN)/python
 # Pytest with second chances, which are counted from when make started.
 STARTED := $(shell date +%s)
 SUITE = $(BIN)/python -m tools.suite --since $(STARTED) -n $(JOBS) --durations=25
-TESTED_COMPILED := $(addprefix tests/unit/,api controlling coordinating hot_codecs log net observe partitions records replica serving) \
+TESTED_COMPILED := $(addprefix tests/unit/,controlling coordinating hot_codecs log net observe partitions records replica serving) \
+	$(addprefix tests/unit/api/test_,dispatcher.py metadata_pieces.py sasl_gate.py unread_answers.py wide_requests.py) \
 	tests/sim/cluster/test_cluster.py \
 	$(addprefix tests/interop/test_,confluent.py raw_fetch.py raw_produce.py cluster_failover.py transactions_basic.py)
 # What differs in the compiled package is the node, not its clients: of the fail-overs by four clients one is enough.
 OTHER_CLIENTS := $(foreach client,kafka-python aiokafka java,$(foreach test,test_a_killed_leader test_a_rolling_restart, \
 	'tests/interop/test_cluster_failover.py::$(test)[$(client)]'))
+# Nor are the decisions about each API, beside those of the doors that are compiled.
+OTHERS_COMPILED := $(OTHER_CLIENTS) $(filter-out $(TESTED_COMPILED),$(wildcard tests/unit/api/test_*.py))
 
 # Every node, command and Spark worker of the tests is a process of its own: without bytecode on disk each of
 # them compiles all that it imports, which is half of its start.
@@ -45,7 +48,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run second-chances test test-all test-apache test-compiled test-compiled-clients test-long test-rotated test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-security bench-spark compiled wheels profile docs picture clean iproute peers postgresql prometheus
+.PHONY: help run second-chances test test-all test-apache test-compiled test-compiled-others test-long test-rotated test-peers fmt fmt-check lint lint-type-compile type java unit interop chaos sim fuzz bench bench-cluster bench-peers bench-scale bench-security bench-spark compiled wheels profile docs picture clean iproute peers postgresql prometheus
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' \
@@ -63,7 +66,7 @@ test: fmt-check lint-type-compile java iproute postgresql prometheus  ## what a 
 	$(SUITE) --rotation today -m 'not peers and not long and not compiled'
 	@$(MAKE) --no-print-directory test-compiled STARTED=$(STARTED)
 
-test-all: test test-rotated test-long test-compiled-clients test-peers  ## `make test`, and the tests that it leaves out
+test-all: test test-rotated test-long test-compiled-others test-peers  ## `make test`, and the tests that it leaves out
 
 second-chances: $(INSTALLED_DEV)  ## which tests failed beside others, and why if it is known, as far as it is recorded here
 	@$(BIN)/python -m tools.suite --report --since 0
@@ -72,8 +75,8 @@ second-chances: $(INSTALLED_DEV)  ## which tests failed beside others, and why i
 test-compiled: $(COMPILED_MADE)
 	PYTHONPATH=$(COMPILED) $(SUITE) --rotation today -m 'not uncompiled' $(OTHER_CLIENTS:%=--deselect %) $(TESTED_COMPILED)
 
-test-compiled-clients: $(COMPILED_MADE) java
-	PYTHONPATH=$(COMPILED) $(SUITE) $(OTHER_CLIENTS)
+test-compiled-others: $(COMPILED_MADE) java
+	PYTHONPATH=$(COMPILED) $(SUITE) -m 'not uncompiled' $(OTHERS_COMPILED)
 
 test-rotated: $(INSTALLED_DEV) java iproute
 	$(SUITE) --rotation others -m 'not peers and not long'
@@ -104,8 +107,9 @@ lint: $(INSTALLED_DEV)  ## ruff, and import-linter for the floors of the house
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/lint-imports
 
-type: $(INSTALLED_DEV)  ## mypy --strict
+type: $(INSTALLED_DEV)  ## mypy --strict, by the oldest and by the newest Python: wheels are compiled for both
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.14
 
 java: $(INSTALLED_DEV)  ## fetch Apache Kafka's jars for the tests that need them
 	@$(BIN)/python tools/fetch_java.py \

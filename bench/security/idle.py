@@ -15,12 +15,15 @@ from bench.peers.tls import context
 from bench.peers.workloads import Metric, Workload
 
 from penstock.cli.bench.requests import frame
+from penstock.node.descriptors import divided
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 
 from .servers import PenstockPlain, PenstockTls, authority
 
-COUNTS = (2_000, 10_000)
+COUNTS = (2_000, 7_000)
+LISTENERS = 2
+"""Of the node: each may have an equal part of its descriptors."""
 SETTLE_S = 2.0
 CONNECT_S_MAX = 30.0
 RECEIVE_BYTES = 64 * 1024
@@ -40,7 +43,8 @@ STEPS = len(KINDS) * len(COUNTS)
 
 
 def measure(folder: Path, files: int, results: Results, progress: Progress) -> None:
-    """Each kind with rising counts, as far as this process may open `files`."""
+    """Each kind with rising counts, as far as this process and the node may open `files`."""
+    allowed = min(files - SPARE_FILES, divided(files).connections // LISTENERS)
     for kind in KINDS:
         server = kind(folder / f"idle-{KINDS.index(kind)}")
         try:
@@ -51,8 +55,8 @@ def measure(folder: Path, files: int, results: Results, progress: Progress) -> N
                 held = 0
                 for count in COUNTS:
                     progress.step(f"{count:,} idle connections, {kind.name}")
-                    if count > files - SPARE_FILES:
-                        why = f"a process may open {files:,} files here"
+                    if count > allowed:
+                        why = f"a process may open {files:,} files here: {allowed:,} connections"
                         results.add(workload(count).name, kind.name, 1, cannot=why)
                         continue
                     for _ in range(count - held):

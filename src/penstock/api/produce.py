@@ -2,6 +2,7 @@
 
 Kafka advertises it from version 0, since librdkafka disables features when it does not see
 version 2; so do we (see ApiVersions). Versions 0 to 2 close the connection, as there.
+A node that stops hangs up on what its replicas have not decided (docs/durability.md).
 Differences from Kafka: the records inside an uncompressed batch are looked at only when something
 needs it (see `partitions.batch_validation`). A transactional batch in a request without a
 transactional id is refused alone, not with the whole request, and one without a producer id is
@@ -15,6 +16,7 @@ from typing import Final
 
 from penstock.api.metering import mute
 from penstock.api.registry import raw_handler
+from penstock.base.errors import ErrorCode
 from penstock.net.exchange import Exchange
 from penstock.serving.append import AppendRequest, AppendResult, SupportedOperation
 from penstock.serving.services import Services
@@ -62,6 +64,9 @@ def _answer(services: Services, exchange: Exchange, acks: int, result: AppendRes
         if result.throttle_ms:
             mute(exchange.connection, result.throttle_ms)
         if result.failed:
+            if _is_undecided(result):
+                exchange.connection.abort()
+                return
             _count_errors(services, exchange, result)
             if not acks:
                 # A producer without acknowledgements can only be told by a closed connection.
@@ -90,6 +95,15 @@ def _with_leaders(
     return encode_produce_response(
         exchange.correlation_id, exchange.version, result.topics, endpoints, result.throttle_ms
     )
+
+
+def _is_undecided(result: AppendResult) -> bool:
+    """Whether nobody knows (yet) what becomes of a batch, since this node stops. An idempotent
+    producer sends it again after a lost connection, and it is known for a copy; an error in an
+    answer could make the producer give it up.
+    """
+    undecided = ErrorCode.NETWORK_EXCEPTION
+    return any(a.error_code == undecided for _, answers in result.topics for a in answers)
 
 
 def _count_errors(services: Services, exchange: Exchange, result: AppendResult) -> None:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from hashlib import sha256
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from penstock.auth.quota_windows import Bucket, SampledRate, TokenBucket, Windows
@@ -309,7 +309,7 @@ def address(text: str) -> str:
         parsed = ip_address(text)
     except ValueError:
         return text
-    mapped = parsed.ipv4_mapped if parsed.version == 6 else None
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
     return str(mapped or parsed)
 
 

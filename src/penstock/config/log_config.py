@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.config.broker_config import BrokerConfig
 
 KEY_ID = "penstock.encryption.key.id"
+RETENTION_CONSUMED = "penstock.retention.consumed"
 KEY_ID_PATTERN = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
 """Letters that mean nothing in an URL or a path."""
 _HOUR_MS = 3_600_000
@@ -226,6 +227,15 @@ class LogConfig:
         rule=Text(f"({KEY_ID_PATTERN})?", "the id of a key: letters, digits, `.`, `_` and `-`"),
         synonyms=_from("penstock.encryption.key.id"),
     )
+    penstock_retention_consumed: str = setting(
+        STRING,
+        "none",
+        "`all-groups` also deletes the segments that every group has consumed as a whole, whatever "
+        "their age: every consumer group with a committed offset of the topic and every share "
+        "group with a state for it. A topic that no group has consumed loses nothing. Looked at "
+        "with `log.retention.check.interval.ms`; needs `cleanup.policy=delete`.",
+        rule=OneOf(("none", "all-groups")),
+    )
     preallocate: bool = setting(
         BOOLEAN,
         False,
@@ -307,6 +317,11 @@ class LogConfig:
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
 
+    @property
+    def deletes_consumed(self) -> bool:
+        """Whether what all groups have consumed goes."""
+        return self.penstock_retention_consumed != "none" and self.cleanup_policy == {"delete"}
+
 
 TOPIC_SETTINGS = Table(
     "topic",
@@ -338,6 +353,12 @@ def check_topic_settings(overrides: Mapping[str, str], broker: BrokerConfig) -> 
         raise ConfigError(
             f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) cannot be more than "
             f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+        )
+    if config.penstock_retention_consumed != "none" and config.cleanup_policy != {"delete"}:
+        raise ConfigError(
+            f"{RETENTION_CONSUMED} cannot be {config.penstock_retention_consumed!r}: it needs "
+            "cleanup.policy=delete, and the topic has "
+            f"{','.join(sorted(config.cleanup_policy)) or 'none'}"
         )
     if config.penstock_encryption_key_id and not broker.penstock_encryption_provider:
         raise ConfigError(

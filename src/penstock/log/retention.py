@@ -40,6 +40,14 @@ def delete_old_segments(log: Log, now_ms: int) -> int:
     return count
 
 
+def start_below(log: Log, offset: int) -> tuple[int, int]:
+    """Where the log would begin without the segments that lie wholly below `offset`, and how many
+    bytes those have. The last segment stays.
+    """
+    count = log.segments.floor_index(offset)
+    return log.segments[count].base_offset, sum(log.segments[i].size for i in range(count))
+
+
 def remove_segments(log: Log, segments: list[LogSegment], now_ms: int) -> None:
     """Take `segments` out of the log; their files follow after the delay."""
     due = now_ms + log.config.file_delete_delay_ms

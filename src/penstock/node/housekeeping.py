@@ -1,6 +1,6 @@
-"""Housekeeping, which no request asks for: retention, expiry of producers, flushes by time,
-checkpoints, removal of files, rotation of keys, recovery of unused logs, and the task of
-compaction.
+"""Housekeeping, which no request asks for: retention, deletion of what is consumed, expiry of
+producers, flushes by time, checkpoints, removal of files, rotation of keys, recovery of unused
+logs, and the task of compaction.
 
 Each duty is a coroutine that sleeps for its interval and does one pass; a pass that fails is logged
 and tried again at the next. What waits for the disk runs in a worker thread; what changes a log
@@ -39,9 +39,8 @@ class Housekeeping:
     def start(self) -> None:
         config = self._broker.config
         checkpoint_s = config.log_flush_offset_checkpoint_interval_ms / 1000
-        self._every(
-            lambda: self._broker.config.log_retention_check_interval_ms / 1000, self._retain
-        )
+        for duty in (self._retain, self._delete_consumed):
+            self._every(lambda: self._broker.config.log_retention_check_interval_ms / 1000, duty)
         expiry_s = config.producer_id_expiration_check_interval_ms / 1000
         self._every(lambda: expiry_s, self._expire_producers)
         self._every(lambda: FLUSH_CHECK_S, self._flush_due)
@@ -84,6 +83,10 @@ class Housekeeping:
         """Apply retention, a few logs at a time."""
         for _ in self._broker.logs.retention_steps(self._now_ms()):
             await asyncio.sleep(0)
+
+    async def _delete_consumed(self) -> None:
+        """A duty of its own: it waits for other nodes."""
+        await self._broker.consumed.run_once()
 
     async def _expire_producers(self) -> None:
         """Forget idle producers, a few logs at a time."""

@@ -96,6 +96,7 @@ class NodeMetrics:
         ShareMetrics(registry, broker.share)
         ShareCoordinatorMetrics(registry, broker.share_states)
         registry.add_source(lambda: _storage(broker))
+        registry.add_source(broker.consumed.readings)
         registry.add_source(lambda: encryption_metrics(broker.logs))
         registry.add_source(lambda: _audit(broker.audit))
         registry.add_source(lambda: _quotas(broker.quotas))

@@ -325,6 +325,22 @@ LOG_APPEND_FAILURES: Final = _counter(
 LOG_CORRUPT_READS: Final = _counter(
     "penstock_log_corrupt_reads_total", "Reads that found stored bytes to be corrupt."
 )
+RETENTION_CONSUMED_BYTES: Final = _counter(
+    "penstock_retention_consumed_bytes_total",
+    "Bytes that were deleted since all groups had consumed them.",
+)
+RETENTION_CONSUMED_HELD_MESSAGES: Final = _gauge(
+    "penstock_retention_consumed_held_messages",
+    "Messages that the slowest group of a partition keeps from being deleted as consumed.",
+    "topic",
+    "partition",
+    "group",
+)
+RETENTION_CONSUMED_BLOCKED_SECONDS: Final = _gauge(
+    "penstock_retention_consumed_blocked_seconds",
+    "Since when it has not been known how far all groups of a topic are.",
+    "topic",
+)
 COLD_READS: Final = _counter("penstock_cold_reads_total", "Fetches that had to wait for the disk.")
 FLUSH_ROUNDS: Final = _counter("penstock_flush_rounds_total", "Rounds of group commit.")
 CLEANER_RUNS: Final = _counter("penstock_cleaner_runs_total", "Compactions that finished.")

@@ -50,6 +50,7 @@ from penstock.wire.records import parse_header
 log = logging.getLogger("penstock.partitions")
 
 MOVED = "another broker leads now"
+STOPPING = "the node stops"
 
 
 _LEADER: Final = Role.LEADER  # for the hot path
@@ -453,6 +454,16 @@ class Partition:
     def wait_for(self, end_offset: int, acks: int, waiter: AppendWaiter) -> None:
         """`waiter` is called when all below `end_offset` is durable or committed."""
         self._append_waiters.add(end_offset, acks, waiter)
+
+    def give_up_commits(self) -> None:
+        """The node stops, and the other replicas have not decided in time: whether what was written
+        here is committed will be known to the next leader. NETWORK_EXCEPTION says that nothing is
+        known; no client is answered with it.
+        """
+        self._append_waiters.give_up_commits(
+            self.durable_offset, ErrorCode.NETWORK_EXCEPTION, STOPPING
+        )
+        self.deletions.fail(ErrorCode.REQUEST_TIMED_OUT, STOPPING)
 
     def wake_all(self) -> None:
         """Wake all readers, whatever they wait for."""

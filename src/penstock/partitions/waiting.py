@@ -112,6 +112,18 @@ class AppendWaiters:
         for entry in undecided:
             entry[2].failed(code, message)
 
+    def give_up_commits(self, durable: int, code: ErrorCode, message: str) -> None:
+        """Fail those that wait for other replicas alone. What is not on the disk as it has to be
+        (above `durable`) waits on.
+        """
+        waiting, self._waiting = self._waiting, deque()
+        for entry in waiting:
+            if entry[1] == ACKS_ALL and entry[0] <= durable:
+                entry[2].failed(code, message)
+            else:
+                self._waiting.append(entry)
+        self.give_up_undecided(code, message)
+
     def fail(self, code: ErrorCode, message: str, acks: int | None = None) -> None:
         """Fail all waiters of this leadership, or those that asked for `acks`."""
         waiting, self._waiting = self._waiting, deque()

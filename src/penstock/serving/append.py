@@ -9,7 +9,8 @@ transaction has to be verified, or a large batch to be unpacked) holds its sourc
 further call until it is released.
 
 Invariant: nothing is acknowledged before it is written, and durable or committed as its acks ask.
-Limit: `UNPACKERS` batches are unpacked at a time. Owned by the event loop's thread; only
+Limits: `UNPACKERS` batches are unpacked at a time; a stop waits `UNDECIDED_S_MAX` for other
+replicas. Owned by the event loop's thread; only
 `BatchRules.unpacked` is called in a worker.
 """
 
@@ -61,6 +62,8 @@ _REFUSED_BY_LOG: Final = frozenset(
 )
 ERROR_MESSAGE_CHARS_MAX: Final = 1_000
 UNPACKERS: Final = 2
+UNDECIDED_S_MAX: Final = 1.0
+"""How long a node that stops waits for other replicas: by default they fetch twice in that time."""
 AUDIT_OF_NODE: Final = "__audit of node "
 """How the transactional id of a node's own request for the audit log begins."""
 
@@ -375,6 +378,7 @@ class AppendService:
         self._unpackers = ThreadPoolExecutor(UNPACKERS, thread_name_prefix="unpack")
         self._unpacks: set[asyncio.Future[None]] = set()
         self._alarm = Alarm(log)
+        self._giving_up: asyncio.TimerHandle | None = None
         self.failures = 0
         """Writes of staged batches that the disk has refused."""
         self.take_from_node: Callable[[AppendRequest, Callable[[AppendResult], None]], None]
@@ -522,8 +526,20 @@ class AppendService:
         name = f"{partition.topic}-{partition.index}"
         self._alarm.raised(name, f"append to {name} refused: {error}", partition=name)
 
+    def end_waiting(self) -> None:
+        """The node stops. What the other replicas decide soon is answered as ever; what they do not
+        is given up, and its producers ask the next leader.
+        """
+        self._giving_up = self._loop.call_later(UNDECIDED_S_MAX, self._give_up_commits)
+
+    def _give_up_commits(self) -> None:
+        for partition in list(self._replicas.open_partitions()):
+            partition.give_up_commits()
+
     async def stop(self) -> None:
         """Give up what still waits to be verified, and write what is staged or being unpacked."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
         await self._verification.stop()
         while self._unpacks:
             await asyncio.wait(self._unpacks)  # it returns after their callbacks

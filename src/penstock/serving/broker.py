@@ -22,6 +22,8 @@ from penstock.controlling.controller_access import ControllerAccess
 from penstock.controlling.metadata_log import metadata_log_config
 from penstock.controlling.quorum_driver import QuorumDriver
 from penstock.controlling.suspicions import Suspicions
+from penstock.coordinating.consumed_offsets import ConsumedOffsets
+from penstock.coordinating.consumed_retention import ConsumedRetention
 from penstock.coordinating.coordinators import CoordinatorEnvironment
 from penstock.coordinating.end_offsets import EndOffsets
 from penstock.coordinating.group_coordinator import GroupCoordinator
@@ -132,6 +134,7 @@ class Broker:
         self.share = self._share_service(hints)
         ends = EndOffsets(self.node_id, self.metadata, self.replicas, self.brokers, peers)
         self.groups = GroupCoordinator(coordinating, self.persister, ends)
+        self.consumed = self._consumed_retention()
         self.markers_here = MarkersHere(self.replicas, clock, self.groups.end_transaction)
         self.transactions = TransactionCoordinator(
             coordinating,
@@ -304,6 +307,14 @@ class Broker:
             self.metadata, self.replicas, partitions, hints, self.rights, lambda: config.config
         )
 
+    def _consumed_retention(self) -> ConsumedRetention:
+        offsets = ConsumedOffsets(
+            self.node_id, self.metadata, self.groups, self.persister, self.brokers, self.peers
+        )
+        return ConsumedRetention(
+            self.metadata, self.replicas, offsets, self.topic_config, self.clock
+        )
+
     @property
     def config(self) -> BrokerConfig:
         """The node's settings as they are now, dynamic ones included."""
@@ -404,7 +415,7 @@ class Broker:
 
     def end_waiting(self) -> None:
         """The node stops: parked fetches are answered with what is there, requests that wait for a
-        coordinator with an error.
+        coordinator with an error. What waits for other replicas is given up a little later.
         """
         self.groups.end_waiting()
         self.transactions.end_waiting()
@@ -412,6 +423,7 @@ class Broker:
         self.persister.end_waiting()
         self.share_states.end_waiting()
         self.reads.end_waiting()
+        self.appends.end_waiting()
 
     async def stop(self) -> None:
         """Finish what is in flight; the logs are closed by their owner."""

@@ -2,8 +2,8 @@
 
 With rights active a request needs one to the group, or is refused as a whole, and one to each topic
 that it names: the others are answered by the shard (`_NEEDS`; a request without a row is none of a
-client's). Who may not describe a topic does not find it in a list. Owned by the event loop's
-thread.
+client's). Nodes may list all groups and fetch their offsets. Who may not describe a topic does not
+find it in a list. Owned by the event loop's thread.
 """
 
 from __future__ import annotations
@@ -128,6 +128,8 @@ class GroupService(ShardService):
             return self._streams_heartbeat(principal, request, version, client_id, ask)
         if not self._rights.active:
             return ask(request)
+        if isinstance(request, OffsetFetchRequest) and self._is_node(principal):
+            return ask(request)
         if not self._rights.group(principal, _NEEDS[type(request)], key):
             return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if isinstance(request, OffsetCommitRequest):
@@ -152,7 +154,7 @@ class GroupService(ShardService):
         self, principal: Principal, request: Message, version: int, client_id: str, client_host: str
     ) -> list[Message | Awaitable[Message]]:
         answers = super().everywhere(principal, request, version, client_id, client_host)
-        if self._rights.cluster_shows(principal, Operation.DESCRIBE):
+        if self._rights.cluster_shows(principal, Operation.DESCRIBE) or self._is_node(principal):
             return answers
         return [self._listed(principal, answer) for answer in answers]
 
@@ -204,6 +206,10 @@ class GroupService(ShardService):
             answer = self._commit(principal, request, version, ask)
         found: TxnOffsetCommitResponse = await answer if inspect.isawaitable(answer) else answer
         return found
+
+    def _is_node(self, principal: Principal) -> bool:
+        """Nodes may see all groups and where they are: what all have consumed may be deleted."""
+        return self._rights.cluster_shows(principal, Operation.CLUSTER_ACTION)
 
     # -- topics --------------------------------------------------------------------------------
 

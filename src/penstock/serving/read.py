@@ -116,6 +116,7 @@ class ReadService:
         self._woken: dict[ReadInFlight, None] = {}
         self._collecting = False  # more reads may be woken: they are judged after that
         self.cold_reads = 0
+        self._waits = True  # until the node stops
         self._stopped = False
 
     @property
@@ -148,6 +149,9 @@ class ReadService:
             self._read(read, parts)
             return None
         read.park(self._loop, parts)
+        if not self._waits:
+            read.end_of_wait()
+            return None
         return read
 
     def _denied(
@@ -276,7 +280,8 @@ class ReadService:
         self._read(read, self._registered(read, parts))
 
     def end_waiting(self) -> None:
-        """End every parked read with what is there."""
+        """End every parked read with what is there, and those that follow."""
+        self._waits = False
         for partition in self._replicas.open_partitions():
             partition.wake_all()
         self._drain()
@@ -321,7 +326,9 @@ class ReadService:
         read.found_in_turns(plan.found)
         if read.may_wait(plan) and session.partitions:
             read.park(self._loop, parts)
-            if read.has_moved:
+            if not self._waits:
+                read.end_of_wait()
+            elif read.has_moved:
                 self.wake(read)
         else:
             read.unpark()

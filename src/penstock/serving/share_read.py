@@ -99,11 +99,14 @@ class ShareReads:
         self._cold_readers = ThreadPoolExecutor(COLD_READERS, thread_name_prefix="cold-share-read")
         self._woken: dict[ShareFetchInFlight, None] = {}
         self._parked: dict[ShareFetchInFlight, None] = {}
+        self._waits = True  # until the node stops
 
     def stop(self) -> None:
         self._cold_readers.shutdown()
 
     def end_waiting(self) -> None:
+        """End every parked fetch with what is there, and those that follow."""
+        self._waits = False
         for flight in list(self._parked):
             flight.end_of_wait()
 
@@ -161,7 +164,7 @@ class ShareReads:
             try:
                 yield from self._hold(flight, parts)
                 enough = yield from self._plan(flight, parts)
-                if enough or flight.is_last_try or flight.is_over:
+                if enough or flight.is_last_try or flight.is_over or not self._waits:
                     reading, parts = parts, []
                     yield from self._read(flight, reading)
                     return

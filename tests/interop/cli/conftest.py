@@ -57,13 +57,18 @@ def run_at() -> Run:
     return run
 
 
-def run_with(environment: Mapping[str, str], *args: str, stdin: str | bytes = b"") -> Ended:
+def run_with(
+    environment: Mapping[str, str],
+    *args: str,
+    stdin: str | bytes = b"",
+    seconds_max: float = COMMAND_SECONDS_MAX,
+) -> Ended:
     """Runs `penstock ARGS` with these variables above those of the environment."""
     done = subprocess.run(
         [*PENSTOCK, *args],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
-        timeout=COMMAND_SECONDS_MAX,
+        timeout=seconds_max,
         env={**os.environ, **environment},
         check=False,
     )

@@ -1,7 +1,8 @@
 """Secrets of a locked cluster, and every place where they could be read by somebody else.
 
-Commands of every noun run by one profile; meanwhile the arguments of all processes are looked at,
-and then what commands and nodes have written, what is described, and the metrics.
+Commands of every noun run by one profile, a pipeline among them with its Spark; meanwhile the
+arguments of all processes are looked at, and then what commands and nodes have written, what is
+described, the metrics, and the pipeline's files.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ pytestmark = [pytest.mark.penstock_only, pytest.mark.xdist_group("security")]
 CANARY = "canary-of-ann-6b1f"
 TOKEN_KEY = "canary-of-tokens-9d0c"
 PROFILE = {"PENSTOCK_PROFILE": "canary"}
+SPARK_S_MAX = 150.0
+"""Spark has to start, beside other tests."""
 BENCH = ("--seconds", "0.3", "--json")
 COMMANDS = (
     ("topic", "create", "t", "-p", "2"),
@@ -72,11 +75,17 @@ def arguments() -> Iterator[list[str]]:
         found += seen
 
 
-def outputs(environment: dict[str, str]) -> list[Ended]:
+def pipeline(folder: Path) -> tuple[str, ...]:
+    """A command that archives what was published before."""
+    to = ("--to", str(folder / "table"), "--checkpoint", str(folder / "checkpoint"))
+    return ("pipeline", "archive", "--topic", "t", *to, "--once", "--master", "local[1]")
+
+
+def outputs(environment: dict[str, str], spark: Path) -> list[Ended]:
     ended = []
-    for args in COMMANDS:
+    for args in (*COMMANDS, pipeline(spark)):
         more = {"PENSTOCK_USER_PASSWORD": CANARY} if args[:2] == ("user", "create") else {}
-        ended.append(run_with(environment | more, *args, stdin="a\nb\n"))
+        ended.append(run_with(environment | more, *args, stdin="a\nb\n", seconds_max=SPARK_S_MAX))
         assert ended[-1].code == 0, (args, ended[-1])
     wrong = {"PENSTOCK_X_SASL_USERNAME": "ann", "PENSTOCK_X_SASL_PASSWORD": CANARY + "-wrong"}
     ended.append(run_with(environment | wrong, "topic", "list"))
@@ -95,10 +104,14 @@ def test_a_secret_is_nowhere_to_be_read(tmp_path: Path) -> None:
     file.write_text(f'"delegation.token.secret.key" = "{TOKEN_KEY}"\n' + file.read_text())
     with running(root) as dev, arguments() as seen:
         dev.wait_ready()
-        environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+        spark = tmp_path / "spark"
+        environment = {
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+            "XDG_STATE_HOME": str(spark / "state"),
+        }
         made = run_with(environment, "profile", "set", "canary", "--config", dev.config)
         assert made.code == 0, made
-        ended = [made, *outputs(environment | PROFILE)]
+        ended = [made, *outputs(environment | PROFILE, spark)]
         ended.append(run_with(environment | PROFILE, "profile", "show", "canary"))
         text = file.read_text()
         http = re.search(r'"?penstock\.http\.listen"? *= *"([^"]+)"', text)
@@ -114,8 +127,12 @@ def test_a_secret_is_nowhere_to_be_read(tmp_path: Path) -> None:
         "dev": dev.out() + dev.err(),
         "logs": "".join(log.read_text() for log in root.glob("node-*/penstock.log")),
         "metrics": metrics,
+        "pipeline": b"".join(p.read_bytes() for p in spark.rglob("*") if p.is_file()).decode(
+            errors="replace"
+        ),
     }
     assert all(places.values())
+    assert list((spark / "table").rglob("*.parquet")), "the pipeline has archived something"
     leaks = {(place, s[:6]) for place, text in places.items() for s in secrets if s in text}
     assert leaks == set()
     kept = [p for p in (root / "node-1").rglob("*.log") if CANARY.encode() in p.read_bytes()]

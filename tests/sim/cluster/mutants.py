@@ -243,7 +243,7 @@ FOUND_FROM = {
 }
 """How many nodes it takes (3), and a seed that found it soon when it was chosen (0); others may."""
 FOUND_WITHIN_SEEDS = 60
-A_DAY = 3
+A_DAY = 2
 
 
 def of_the_day(day: int | None = None) -> list[str]:

@@ -112,7 +112,7 @@ def test_the_dashboard_has_its_rows_and_all_panels(dashboard: Any) -> None:
         title for row in ROWS for title in (row.title, *(p.title for p in row.panels))
     ]
     assert len(set(titles)) == len(titles)
-    words = ("health", "traffic", "latency", "groups", "storage", "resources")
+    words = ("health", "traffic", "latency", "groups", "queues", "storage", "resources")
     for row, word in zip(ROWS, words, strict=True):
         assert word in row.title.lower()
     ids = [panel["id"] for panel in dashboard["panels"]]

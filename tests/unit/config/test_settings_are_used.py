@@ -27,6 +27,7 @@ BY_PROPERTY = {
     "max.connections.per.ip.overrides": "per_ip_overrides",
     "penstock.http.listen": "http_listen",
     "sasl.enabled.mechanisms": "mechanisms",
+    "penstock.retention.consumed": "deletes_consumed",
     "sasl.jaas.config": "jaas",
     "connections.max.reauth.ms": "max_reauth_ms",
 }

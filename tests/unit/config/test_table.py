@@ -231,3 +231,14 @@ def test_doubles_are_written_so_that_they_read_back(value: float) -> None:
     text = value_text(value)
     assert text is not None
     assert float(text) == value
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", ""])
+def test_what_is_consumed_is_deleted_only_where_segments_are_deleted(policy: str) -> None:
+    settings = {"penstock.retention.consumed": "all-groups"}
+    check_topic_settings(settings, BrokerConfig())
+    assert log_config(settings, BrokerConfig()).deletes_consumed
+    settings["cleanup.policy"] = policy
+    with pytest.raises(ConfigError, match=r"needs cleanup\.policy=delete"):
+        check_topic_settings(settings, BrokerConfig())
+    assert not log_config(settings, BrokerConfig()).deletes_consumed

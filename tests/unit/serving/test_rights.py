@@ -26,7 +26,13 @@ from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsReq
 from penstock.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from penstock.wire.messages.envelope import EnvelopeRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
+from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.metadata import MetadataRequest
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from support.rights_rows import (
     ALL_TOPICS,
@@ -89,6 +95,28 @@ def test_what_each_row_needs(tmp_path: Path) -> None:
                 if codes(answer) != row.codes:
                     apart.append(f"{row.label}: {codes(answer)}, not {row.codes}: {answer}")
             assert not apart, "\n".join(apart)
+
+    run(test)
+
+
+def test_a_node_sees_all_groups_and_where_they_are(tmp_path: Path) -> None:
+    """Else what a hidden group has not consumed could be deleted."""
+
+    async def test() -> None:
+        async with running(tmp_path, auto_create_topics_enable="true", **ACLS) as rig:
+            await make_world(rig)
+            await allow(rig, "node", "CLUSTER_ACTION cluster")
+            topics = [OffsetFetchRequestTopics(name="there", partition_indexes=[0])]
+            group = OffsetFetchRequestGroup(group_id="there", topics=topics)
+            offsets = OffsetFetchRequest(groups=[group])
+            for name, listed, denied in (
+                ("node", ["modern", "there"], []),
+                ("nobody", [], [ErrorCode.GROUP_AUTHORIZATION_FAILED]),
+            ):
+                peer = await as_user(rig, name)
+                found = await peer.call(ListGroupsRequest(), 5)
+                assert sorted(group.group_id for group in found.groups) == listed
+                assert codes(await peer.call(offsets, 9)) == denied
 
     run(test)
 

@@ -12,11 +12,11 @@ PROJECT = Path(__file__).resolve().parents[3]
 ROTATING = "tests/chaos/test_kill.py"
 
 
-def test_every_test_has_one_turn_in_three_days() -> None:
+def test_every_test_has_one_turn_in_so_many_days() -> None:
     tests = [f"{ROTATING}::test[{i}]" for i in range(300)]
     ran = [[test for test in tests if has_turn(test, day)] for day in range(100, 100 + DAYS)]
     assert sorted(test for day in ran for test in day) == sorted(tests)
-    assert all(len(day) > 60 for day in ran)
+    assert all(len(day) > len(tests) / DAYS / 2 for day in ran)
 
 
 def test_a_file_has_its_turn_as_a_whole_and_each_day_as_many() -> None:

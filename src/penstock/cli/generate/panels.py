@@ -259,6 +259,44 @@ GROUPS: Final = Row(
         ),
     ),
 )
+QUEUES: Final = Row(
+    "Queues",
+    (
+        _lines(
+            "Messages that workers have",
+            Unit.COUNT,
+            Query(NODES.sum(table.SHARE_RECORDS_IN_FLIGHT), "messages"),
+        ),
+        _lines(
+            "Acknowledgements",
+            Unit.PER_SECOND,
+            Query(NODES.rate(table.SHARE_ACKNOWLEDGEMENTS, WINDOW, "type"), "{{type}}"),
+        ),
+        _lines(
+            "Messages that workers lost",
+            Unit.PER_SECOND,
+            Query(NODES.rate(table.SHARE_LOCK_TIMEOUTS, WINDOW), "kept for too long"),
+            Query(NODES.rate(table.SHARE_SESSIONS_LOST, WINDOW), "sessions that broke"),
+        ),
+        _lines(
+            "Workers and what they share",
+            Unit.COUNT,
+            Query(NODES.sum(table.SHARE_SESSIONS), "sessions"),
+            Query(NODES.sum(table.SHARE_PARTITIONS), "partitions of groups"),
+        ),
+        _lines(
+            "Trouble with what is persisted",
+            Unit.PER_SECOND,
+            Query(NODES.rate(table.SHARE_FAILED_WRITES, WINDOW), "not written"),
+            Query(NODES.rate(table.SHARE_FAILED_LOADS, WINDOW), "not read"),
+        ),
+        _lines(
+            "Time to persist: p99",
+            Unit.SECONDS,
+            Query(NODES.quantile(0.99, table.SHARE_COORDINATOR_WRITE_SECONDS, WINDOW, "instance")),
+        ),
+    ),
+)
 STORAGE: Final = Row(
     "Storage",
     (
@@ -332,4 +370,4 @@ RESOURCES: Final = Row(
         _lines("Memory of requests", Unit.BYTES, Query(NODES.all(table.REQUEST_MEMORY_BYTES))),
     ),
 )
-ROWS: Final = (HEALTH, TRAFFIC, LATENCY, GROUPS, STORAGE, RESOURCES)
+ROWS: Final = (HEALTH, TRAFFIC, LATENCY, GROUPS, QUEUES, STORAGE, RESOURCES)

@@ -48,6 +48,7 @@ class TopicGroup(LazyGroup):
         ),
         "consume": Verb(
             "penstock.cli.topic.consume:consume",
-            "Print the messages of the topic NAME, up to its present end unless following.",
+            "Print the messages of the topic NAME, up to its present end unless following, "
+            "or work through them as a member of a share group.",
         ),
     }
