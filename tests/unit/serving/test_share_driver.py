@@ -87,7 +87,9 @@ class _Replica:
     """The partition, as far as it matters here."""
 
     leader_epoch = 7
-    log = _Log()
+
+    def __init__(self) -> None:
+        self.log = _Log()
 
 
 class Waiting:
