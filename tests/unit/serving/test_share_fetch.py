@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from penstock.base.errors import ErrorCode
+from penstock.log.log import Log
+from penstock.metadata.image import ResourceType
 from penstock.share.types import RecordState
 from support.batches import batch
 from support.calls import RawTopic
@@ -13,6 +18,7 @@ from unit.net.served import run
 from unit.serving.rig import Peer, Rig, running, until
 from unit.serving.share_rig import (
     ACCEPT,
+    GROUP,
     REJECT,
     RELEASE,
     RENEW,
@@ -364,5 +370,56 @@ def test_a_record_limit_is_exact_and_the_batch_is_sent_whole(tmp_path: Path) -> 
             assert len(partitions_of(answer)[0].records) == len(whole)
             answer = await member.fetch(max_records=4, share_acquire_mode=1)
             assert sum(last - first + 1 for first, last, _ in acquired(answer)) == 4
+
+    run(test)
+
+
+def test_partitions_behind_are_not_read_when_there_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How large records are is known once they were read."""
+    read: list[Log] = []
+    real = Log.read
+
+    def noted(log: Log, *where: Any, **how: Any) -> Any:
+        if log.topic_partition.topic == "t":
+            read.append(log)
+        return real(log, *where, **how)
+
+    async def test() -> None:
+        async with running(tmp_path, **SETTINGS) as rig:
+            topic = await rig.topic("t", partitions=2)
+            await begin_group(rig, topic, (0, 1))
+            member = await member_of(rig, topic)
+            await member.fetch((0, 1), max_wait_ms=0)
+            await all_loaded(rig, 2)
+            for index in (0, 1):
+                await published(member.peer, topic, 1, 1, 1, 1, partition=index)
+            monkeypatch.setattr(Log, "read", noted)
+            for logs in (2, 2, 1, 1):
+                read.clear()
+                answer = await member.fetch((), max_records=1, share_acquire_mode=1)
+                assert len(acquired(answer, 0) + acquired(answer, 1)) == 1
+                assert len(read) == logs
+
+    run(test)
+
+
+def test_settings_of_a_group_that_fetches_are_put_together_once(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path, **SETTINGS) as rig:
+            topic = await rig.topic()
+            await begin_group(rig, topic)
+            partitions, configs = rig.broker.share.partitions, rig.broker.share._image.configs
+            assert partitions.config(GROUP) is not partitions.config(GROUP), "nobody fetches"
+            member = await member_of(rig, topic)
+            await member.fetch(max_wait_ms=0)
+            before = partitions.config(GROUP)
+            assert partitions.config(GROUP) is before
+            configs[ResourceType.GROUP, GROUP] = {"share.delivery.count.limit": "7"}
+            assert partitions.config(GROUP).share_delivery_count_limit == 7
+            await member.fetch(share_session_epoch=-1)
+            await until(lambda: not len(partitions))
+            assert not partitions._configs
 
     run(test)
