@@ -252,7 +252,7 @@ class Scenario:
             f"{offsets(row.first_offset, row.last_offset)} {row.state} x{row.delivery_count}"
             + (f" {row.member_id}" if row.member_id else "")
             + (f" {row.cause.name}" if row.cause else "")
-            + (f" until {row.free_at_ms}" if row.free_at_ms else "")
+            + (f" until {row.free_at_ms}" if row.free_at_ms and not row.member_id else "")
             + (" revived" if row.revived else "")
             for row in self.partition.describe()
         ]

@@ -50,7 +50,8 @@ class Record:
         state = f"TO_{self.to}" if self.to else self.state
         cause = self.cause if state in (ARCHIVING, CONDEMNED) and not self.to else NONE
         revived = self.revived and (bool(self.to) or self.state not in DONE)
-        return state, self.count, self.owner, cause, self.free_at, revived
+        free_at = self.free_at if self.deadline is None else self.deadline
+        return state, self.count, self.owner, cause, free_at, revived
 
 
 class Store:
