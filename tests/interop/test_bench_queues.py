@@ -71,6 +71,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         "RATE_PER_S": 100,
         "IDLE_GROUPS": 3,
         "IDLE_PARTITIONS": 5,
+        "READ_S_MIN": 0.01,
     }.items():
         monkeypatch.setattr(queues, name, value)
     monkeypatch.setattr(idle_shares, "SETTLE_S", 0.1)
