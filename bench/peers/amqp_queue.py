@@ -10,8 +10,6 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from tests.support.waiting import eventually
-
 from .amqp_wire import (
     CANCEL,
     CANCEL_OK,
@@ -24,14 +22,13 @@ from .amqp_wire import (
     queue_of,
     short_text,
 )
-from .queue_wire import Asking, QueueConsumer, QueueWire
+from .queue_wire import Asking, QueueConsumer, QueueWire, await_left
 from .wire import PeerError, Received
 
 TAG = "worker"
 PREFETCH = 1
 FILL_MESSAGES = 500
 """Sent before their confirms are awaited."""
-DRAINED_S_MAX = 20.0
 GROUP = 0
 
 _DELIVERY = struct.Struct(">QB")  # delivery tag, whether it was delivered before
@@ -102,7 +99,7 @@ class AmqpQueue(QueueWire):
 
     def check(self, queue: str, consumers: Sequence[QueueConsumer], filled: int) -> None:
         left = filled - sum(consumer.acknowledged for consumer in consumers)
-        eventually(lambda: self._held(queue) == left, DRAINED_S_MAX)
+        await_left(lambda: self._held(queue), left)
 
     def _held(self, queue: str) -> int:
         """Messages that are ready; nobody holds any, as no consumer is connected."""

@@ -10,17 +10,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from tests.support.waiting import eventually
-
 from .nats_wire import MANAGE_S_MAX, NatsWire, Session, inbox
-from .queue_wire import Asking, QueueConsumer, QueueWire
+from .queue_wire import Asking, QueueConsumer, QueueWire, await_left
 from .wire import PeerError, Received
 
 WORKERS = "workers"
 SID = 1
 FILL_MESSAGES = 500
 """Sent before their acknowledgements are awaited."""
-DRAINED_S_MAX = 20.0
 LINE_END = b"\r\n"
 ACK = b"+ACK"
 
@@ -126,7 +123,7 @@ class NatsQueue(QueueWire):
         if len(set(came)) != len(came):
             raise PeerError("NATS gave messages to two workers")
         left = filled - len(came)
-        eventually(lambda: self._held(queue) == left, DRAINED_S_MAX)
+        await_left(lambda: self._held(queue), left)
 
     def _held(self, queue: str) -> int:
         with self._streams.session() as session:

@@ -10,11 +10,15 @@ nothing missing, and everything acknowledged.
 from __future__ import annotations
 
 import socket
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .wire import Received
+from .wire import PeerError, Received
+
+DRAINED_S_MAX = 20.0
+DRAINED_POLL_S = 0.05
 
 
 class Asking(NamedTuple):
@@ -79,3 +83,12 @@ class QueueWire(ABC):
         """Raises PeerError unless what was delivered was so once, and the queue holds all that was
         not acknowledged and nothing else. The connections are closed.
         """
+
+
+def await_left(held: Callable[[], int], left: int) -> None:
+    """Returns when a queue holds so many messages; acknowledgements may be on their way."""
+    deadline = time.monotonic() + DRAINED_S_MAX
+    while (found := held()) != left:
+        if time.monotonic() > deadline:
+            raise PeerError(f"the queue holds {found} messages; {left} are not acknowledged")
+        time.sleep(DRAINED_POLL_S)

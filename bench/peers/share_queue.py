@@ -27,7 +27,7 @@ from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 from .kafka_wire import KafkaWire
-from .queue_wire import BY_DEFAULT, Asking, QueueConsumer, QueueWire
+from .queue_wire import BY_DEFAULT, Asking, QueueConsumer, QueueWire, await_left
 from .share_member import Delivery, Place, PromptMember, ShareMember, check
 from .wire import Consumer, PeerError
 
@@ -40,7 +40,6 @@ JOINS, LEAVES = 0, -1
 JOIN_S_MAX = 90.0
 BEAT_S = 0.1
 FILL_UNDER_WAY = 8
-DRAINED_S_MAX = 20.0
 PASSING = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -182,7 +181,7 @@ class ShareQueue(QueueWire):
         delivered = sorted(delivery for member in members for delivery in member.delivered)
         check_once(delivered, filled)
         left = filled - sum(member.acknowledged for member in members)
-        eventually(lambda: self._lag(queue) == left, DRAINED_S_MAX)
+        await_left(lambda: self._lag(queue), left)
 
     def _lag(self, queue: str) -> int:
         """How many messages of a queue are not acknowledged."""
