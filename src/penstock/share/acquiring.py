@@ -5,8 +5,9 @@ between the record batches that were read is not in the log any more: it is arch
 as archived where the window grows.
 
 A member gets `quota` records. With AcquireMode.BATCH_OPTIMIZED the record batch of the log in which
-the quota is reached is given whole; what is new is divided into batches of about `batch_size`. With
-AcquireMode.RECORD_LIMIT the quota is exact, and the rest of that record batch stays free.
+the quota is reached is given whole, unless that is more than `beyond` records more; what is new is
+divided into batches of about `batch_size`. With AcquireMode.RECORD_LIMIT the quota is exact, and
+the rest of that record batch stays free.
 
 A batch whose records were delivered often is divided (`isolation.py`), and nothing else is given
 along with it.
@@ -28,6 +29,7 @@ WINDOW_SPAN_MAX: Final = 100_000
 record batch may go beyond.
 """
 
+NO_LIMIT: Final = 2**63 - 1
 _LAST_OFFSET_MAX: Final = 2**63 - 1
 
 
@@ -74,6 +76,7 @@ class Acquiring:
         delivery_count_limit: int,
         batches: Sequence[OffsetRange],
         quota: int,
+        beyond: int,
         batch_size: int,
         mode: AcquireMode,
     ) -> None:
@@ -82,6 +85,7 @@ class Acquiring:
         self._limit = delivery_count_limit
         self._batches = batches
         self._left = quota
+        self._beyond = beyond
         self._batch_size = batch_size
         self._whole_batches = mode is AcquireMode.BATCH_OPTIMIZED
         self._end = 0
@@ -132,7 +136,7 @@ class Acquiring:
         end = next(window.state_runs(begin, self._end))[1]
         first, last = window.offset(begin), window.offset(end) - 1
         if self._left <= end - begin:
-            last = min(last, self._last_of_batch(first + self._left - 1))
+            last = min(last, self._rounded(first + self._left - 1))
             self._end = window.position(last) + 1
         self._take_new(first, last, self._left)
         window.begin_batch(window.position(last) + 1)
@@ -153,7 +157,7 @@ class Acquiring:
                 self.missing.append((window.end + 1, first - 1))
                 window.append(missing, ARCHIVED, 0)
             if quota < last - first + 1:
-                last = min(last, self._last_of_batch(first + quota - 1))
+                last = min(last, self._rounded(first + quota - 1))
             window.append(last - first + 1, UNSEEN, 0)
             self._take_new(first, last, quota)
             room -= last - first + 1
@@ -203,10 +207,14 @@ class Acquiring:
         return min(end, self._end)
 
     def _batch_end(self, position: int) -> int:
-        """Where the record batch of the log around a record ends; it has to be among those read."""
+        """Where to stop at the latest if the quota is reached with this record."""
         window = self._window
-        return window.position(self._last_of_batch(window.offset(position))) + 1
+        return window.position(self._rounded(window.offset(position))) + 1
 
-    def _last_of_batch(self, offset: int) -> int:
+    def _rounded(self, offset: int) -> int:
+        """The last offset of the record batch of the log around this one, which has to be among
+        those that were read; this one if that is too far.
+        """
         place = bisect_right(self._batches, (offset, _LAST_OFFSET_MAX)) - 1
-        return max(offset, self._batches[place][1]) if place >= 0 else offset
+        last = max(offset, self._batches[place][1]) if place >= 0 else offset
+        return last if last - offset <= self._beyond else offset

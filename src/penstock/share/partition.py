@@ -38,6 +38,7 @@ from penstock.base.errors import invariant
 from penstock.share import acknowledging, dead_letters, describing, reviving
 from penstock.share.acknowledging import RELEASE, RENEW
 from penstock.share.acquiring import (
+    NO_LIMIT,
     WINDOW_SPAN_MAX,
     Acquiring,
     stretches_and_gaps,
@@ -221,16 +222,24 @@ class SharePartition:
             self._done_when_folded = window.done
         return window
 
-    def _quota(self, member_id: str, max_records: int, mode: AcquireMode, members: int) -> int:
-        """How many records a member gets: with whole batches at most its part of what is free.
-        Those who hold records have theirs already.
+    def _quota(
+        self, member_id: str, max_records: int, mode: AcquireMode, members: int
+    ) -> tuple[int, int]:
+        """How many records a member gets, and how many more so that a record batch is whole.
+
+        With whole batches it gets at most its part of what is free; those who hold records have
+        theirs already. If that part is what limits it, it gets half as much more at most: large
+        record batches must not leave others without work.
         """
         if mode is AcquireMode.RECORD_LIMIT:
-            return max_records
+            return max_records, NO_LIMIT
         window = self._window
         free = max(self.limits.record_locks_max - window.held, window.open)
         waiting = max(members - self._locks.others(member_id), 1)
-        return min(max_records, -(-free // waiting))
+        part = -(-free // waiting)
+        if waiting == 1 or part >= max_records:
+            return min(max_records, part), NO_LIMIT
+        return part, part // 2
 
     def acquire(
         self,
@@ -262,10 +271,13 @@ class SharePartition:
         if not window.states and stretches[0][0] > window.start:
             window.restart(stretches[0][0])
         acquired: list[Acquired] = []
-        if (quota := self._quota(member_id, max_records, mode, members)) > 0:
+        quota, beyond = self._quota(member_id, max_records, mode, members)
+        if quota > 0:
             limit, lock = self.limits.delivery_count_limit, self._locks.next_id
             room = self._room()  # this may fold the window, which makes another of it
-            acquiring = Acquiring(self._window, lock, limit, batches, quota, batch_size, mode)
+            acquiring = Acquiring(
+                self._window, lock, limit, batches, quota, beyond, batch_size, mode
+            )
             acquiring.run(stretches, room)
             acquired = acquiring.acquired
             self._unsaved += acquiring.missing
