@@ -32,7 +32,7 @@ BENCH := PYTHONPATH=$(COMPILED) $(BIN)/python
 # Pytest with second chances, which are counted from when make started.
 STARTED := $(shell date +%s)
 SUITE = $(BIN)/python -m tools.suite --since $(STARTED) -n $(JOBS) --durations=25
-TESTED_COMPILED := $(addprefix tests/unit/,controlling coordinating hot_codecs log net observe partitions records replica serving) \
+TESTED_COMPILED := $(addprefix tests/unit/,controlling coordinating hot_codecs log net observe partitions records replica serving share) \
 	$(addprefix tests/unit/api/test_,dispatcher.py metadata_pieces.py sasl_gate.py unread_answers.py wide_requests.py) \
 	tests/sim/cluster/test_cluster.py \
 	$(addprefix tests/interop/test_,confluent.py raw_fetch.py raw_produce.py cluster_failover.py transactions_basic.py)

@@ -123,6 +123,7 @@ def test_the_window_slides_while_its_first_record_is_held() -> None:
     assert partition.start_offset == 3 * WINDOW_SPAN_MAX + 1
 
 
+@pytest.mark.uncompiled  # limits are constants there
 def test_the_window_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other record is rejected, and no dead letter can be written."""
     monkeypatch.setattr("penstock.share.partition.WINDOW_SPAN_MAX", 10_000)
@@ -258,6 +259,7 @@ def test_thousands_of_parked_records_do_not_stop_others() -> None:
     assert partition.available == 6_000
 
 
+@pytest.mark.uncompiled  # limits are constants there
 def test_too_many_parked_records_are_free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.share.parking.PARKED_RECORDS_MAX", 5)
     partition = made(limits=LIMITS._replace(retry=RETRY))
