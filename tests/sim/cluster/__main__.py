@@ -93,6 +93,7 @@ def _kind(options: argparse.Namespace) -> type[Run]:
 
 
 def _one(options: argparse.Namespace) -> int:
+    faulthandler.dump_traceback_later(SEED_S_MAX, exit=True)
     import_all()
     kind = _kind(options)
     _mutate(options)

@@ -94,16 +94,28 @@ def _take_folder(seed: int) -> tuple[str, int]:
     base = MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else tempfile.gettempdir()
     for more in range(100):
         root = os.path.join(base, f"penstock-sim-{os.getuid()}-{seed}" + f"-{more}" * bool(more))
-        lock = os.open(root + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
+        lock = _locked(root + ".lock")
+        if lock is None:
             continue
         shutil.rmtree(root, ignore_errors=True)
         os.mkdir(root)
         return root, lock
     raise OSError(f"no folder for seed {seed} can be had in {base}")
+
+
+def _locked(path: str) -> int | None:
+    """A lock that no other run has. None, too, if the run that had it has just removed the file:
+    the next run would make another, lock that, and empty the folder of this one.
+    """
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock), os.stat(path)):
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(lock)
+    return None
 
 
 class Machine:

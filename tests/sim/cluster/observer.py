@@ -285,6 +285,7 @@ def committed_batches(partition: Partition, offset: int = 0) -> Iterator[bytes]:
         if found is None:
             break
         data, position = memoryview(found.read()), 0
+        holds(len(data) > 0, f"{log.name} has nothing at offset {offset}, which is committed")
         while position < len(data):
             header = parse_header(data, position)
             yield bytes(data[position : position + header.size])

@@ -3,12 +3,15 @@
 * Pruning loses nothing: what lies above the log's start says the same of every share-partition as
   all that was ever committed.
 * What the coordinator has in memory is what its log says.
+
+All that was ever committed is read while it is there: who looks has to come before who prunes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from penstock.coordinator.share_state.records import (
     ShareSnapshotValue,
@@ -24,6 +27,8 @@ from .share_history import ACKNOWLEDGED, ARCHIVED
 
 KEEP = -1
 """A start or an epoch that stays as it is."""
+Entry: TypeAlias = tuple[int, ShareKey, Value | None]
+"""A record: its offset, share-partition and value."""
 
 
 @dataclass
@@ -45,14 +50,45 @@ class Known:
         return offset
 
 
-def entries(batches: Iterable[bytes]) -> Iterator[tuple[int, ShareKey, Value | None]]:
-    """The records of committed batches: offset, share-partition, value."""
+def entries(batches: Iterable[bytes]) -> Iterator[Entry]:
+    """The records of committed batches."""
     for batch in batches:
         if not parse_header(batch).is_control:
             for record in read_records(batch):
                 read = decode(record.key or b"", record.value)
                 if read is not None:
                     yield record.offset, read.key, read.value
+
+
+class StateTopic:
+    """All that was ever committed, added up."""
+
+    def __init__(self) -> None:
+        self.states: dict[ShareKey, Known] = {}
+        self._seen_to: dict[int, int] = {}
+
+    def seen_to(self, index: int) -> int:
+        """Up to here a partition has been read."""
+        return self._seen_to.get(index, 0)
+
+    def news(
+        self, index: int, start: int, found: Iterable[Entry]
+    ) -> Iterator[tuple[ShareKey, Known | None, Value | None]]:
+        """The records that are new in a partition whose log begins at `start`, each with what was
+        known before it.
+        """
+        seen_to = self.seen_to(index)
+        holds(
+            start <= seen_to,
+            f"partition {index} of the state topic begins at {start} and was seen to {seen_to}: "
+            f"what is in between was pruned unseen",
+        )
+        for offset, key, value in found:
+            if offset >= seen_to:
+                self._seen_to[index] = offset + 1
+                before = self.states.get(key)
+                yield key, before, value
+                add(self.states, key, value)
 
 
 def add(states: dict[ShareKey, Known], key: ShareKey, value: Value | None) -> None:

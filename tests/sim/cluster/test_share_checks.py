@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from penstock.coordinating.share_coordinator import ShareCoordinator
 from penstock.coordinator.share_state.records import ShareSnapshotValue, ShareUpdateValue
+from penstock.metadata.names import SHARE_STATE_TOPIC
+from penstock.partitions.partition import Partition
 from penstock.share.types import ShareKey
+from unit.serving.rig import running, until
 
 from .checks import Violation
 from .share_history import (
@@ -26,7 +32,8 @@ from .share_history import (
     SharePlace,
     Terms,
 )
-from .share_states import Known, add, check_equal
+from .share_observer import before_pruning
+from .share_states import Known, StateTopic, add, check_equal
 
 P = SharePlace("s", bytes(16), 0)
 LOCK_S, LIMIT = 10.0, 3
@@ -348,3 +355,56 @@ def test_a_state_that_was_pruned_away_is_missed() -> None:
     add(whole, KEY, snapshot(3))
     with pytest.raises(Violation, match="after pruning"):
         check_equal("after pruning", {}, whole)
+
+
+def test_each_look_adds_what_is_new() -> None:
+    topic = StateTopic()
+    log = [(0, KEY, snapshot(3)), (1, KEY, ShareUpdateValue(start_offset=5, leader_epoch=-1))]
+    assert [before and before.start for _, before, _ in topic.news(0, 0, log)] == [None, 3]
+    assert list(topic.news(0, 0, log)) == []
+    assert topic.states == {KEY: Known(5, 2, 1)}
+    assert list(topic.news(0, 2, [*log, (2, KEY, None)])) == [(KEY, Known(5, 2, 1), None)]
+    assert (topic.states, topic.seen_to(0), topic.seen_to(1)) == ({}, 3, 0)
+
+
+def test_what_was_pruned_before_a_look_is_missed() -> None:
+    """It may have been a tombstone: then a state would seem to be there for ever."""
+    topic = StateTopic()
+    list(topic.news(0, 0, [(0, KEY, snapshot(3))]))
+    with pytest.raises(Violation, match="begins at 2 and was seen to 1"):
+        list(topic.news(0, 2, []))
+
+
+def test_what_waits_for_its_commit_is_looked_at_before_it_is_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tombstone is committed, and pruned within the same turn of the loop."""
+    monkeypatch.setattr(ShareCoordinator, "_action", ShareCoordinator._action)
+    looks: list[tuple[int, int]] = []
+
+    def look(partition: Partition) -> None:
+        if partition.topic == SHARE_STATE_TOPIC:
+            looks.append((partition.log.log_start_offset, partition.high_watermark))
+
+    before_pruning(look)
+    settings = {
+        "log_flush_interval_messages": "1",
+        "share_coordinator_state_topic_num_partitions": "1",
+    }
+
+    async def run() -> None:
+        async with running(tmp_path, **settings) as rig:
+            share, persister = (await rig.topic()).id, rig.broker.persister
+            await persister.initialize("s", {(share, 0): (1, 0)})
+            log = rig.broker.replicas.leader_of(SHARE_STATE_TOPIC, 0).log
+            with rig.held_flushes() as flushed:
+                deleted = asyncio.ensure_future(persister.delete("s", [(share, 0)]))
+                await until(lambda: log.log_end_offset == 2)
+                rig.broker.share_states.prune()
+                assert looks == []
+                flushed.set()
+                await deleted
+            assert log.log_start_offset == 2
+            assert looks == [(0, 2)]
+
+    asyncio.run(run())
