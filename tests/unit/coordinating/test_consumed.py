@@ -148,6 +148,7 @@ def test_offsets_of_an_open_transaction_count_when_it_ends(tmp_path: Path, commi
     run(test)
 
 
+@pytest.mark.uncompiled  # the clock is set
 def test_nothing_goes_right_after_a_coordinator_has_changed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
