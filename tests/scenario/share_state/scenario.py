@@ -17,7 +17,8 @@ Indented below an event stands what must come of it:
     delete a-0                      DeleteShareGroupState
     summary a-0                     ReadShareGroupStateSummary
     prune, cold                     what happens from time to time
-    crash                           another coordinator takes over
+    crash [lost=N]                  another coordinator takes over; the last records, which were
+                                    not committed, are lost
     drop TOPIC [unheard]            a topic is deleted; `unheard`: while nobody coordinates
     config updates=N cold=MS        and a new coordinator that has these settings
 
@@ -124,8 +125,8 @@ class Scenario:
     def do_cold(self, _: list[str], __: dict[str, str]) -> Iterator[str]:
         yield from effects_shown(self.rig.snapshot_cold())
 
-    def do_crash(self, _: list[str], __: dict[str, str]) -> Iterator[str]:
-        yield from effects_shown(self.rig.crash())
+    def do_crash(self, _: list[str], options: dict[str, str]) -> Iterator[str]:
+        yield from effects_shown(self.rig.crash(int(options.get("lost", 0))))
 
     def do_drop(self, words: list[str], _: dict[str, str]) -> Iterator[str]:
         topic, *how = words

@@ -9,6 +9,7 @@ happens; clients, whose ACLs every node had before they began, are never told th
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import random
 import re
@@ -173,8 +174,16 @@ class Guest(Outsider):
         """`as_operator`: whether the operator could do that."""
         super().__init__(wire, paths, rng, topic)
         self._as_operator = as_operator
+        self._over = asyncio.Event()
+        """What `run` changes is changed."""
 
     async def run(self) -> None:
+        try:
+            await self._come_and_go()
+        finally:
+            self._over.set()
+
+    async def _come_and_go(self) -> None:
         allowed = False
         while not self.stopping:
             allowed = not allowed
@@ -198,7 +207,10 @@ class Guest(Outsider):
         return await self._as_operator(DeleteAclsRequest(filters=[every]))
 
     async def follows(self, allowed: bool, give_up: float, now: Any) -> None:
-        """All is healed: a change counts on every node, soon after it was committed."""
+        """All is healed: a change counts on every node, soon after it was committed, and stays: the
+        last one of `run` may be under way until that ends.
+        """
+        await self._over.wait()
         while not await self._allow(allowed):
             holds(now() < give_up, "no ACL could be changed")
             await pause(FOLLOWED_S)

@@ -1,4 +1,4 @@
-"""Parts of the simulator that a run rests on: its folder, and how it reads logs."""
+"""Parts of the simulator that a run rests on: its folder, how it reads logs, who changes rights."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ import asyncio
 import fcntl
 import os
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from unit.serving.rig import running
+from penstock.wire.messages.create_acls import CreateAclsRequest
+from penstock.wire.messages.delete_acls import DeleteAclsRequest
+from penstock.wire.schema import Message
+from unit.serving.rig import running, until
 
 from . import cluster
 from .checks import Violation
+from .locked import Guest
 from .observer import committed_batches
+from .paths import Paths
 
 
 def test_runs_of_one_seed_have_a_folder_each(
@@ -59,5 +66,32 @@ def test_a_log_that_lacks_what_is_committed_is_found(tmp_path: Path) -> None:
             os.truncate(segment, whole - 1)
             with pytest.raises(Violation, match="nothing at offset 0"):
                 list(committed_batches(partition))
+
+    asyncio.run(run())
+
+
+def test_rights_are_not_followed_while_others_change_them() -> None:
+    """A change that is still under way would undo the one that is waited for."""
+    asked: list[Message] = []
+
+    async def run() -> None:
+        loop, answer = asyncio.get_running_loop(), asyncio.Event()
+
+        async def as_operator(request: Message) -> bool:
+            asked.append(request)
+            await answer.wait()
+            return True
+
+        guest = Guest(SimpleNamespace(bootstrap=()), Paths(), Random(1), "t", as_operator)  # type: ignore[arg-type]
+        going = loop.create_task(guest.run())
+        await until(lambda: asked)
+        guest.stopping = True
+        following = loop.create_task(guest.follows(False, loop.time() + 20, loop.time))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert [type(request) for request in asked] == [CreateAclsRequest]
+        answer.set()
+        await asyncio.wait_for(asyncio.gather(going, following), 20)
+        assert [type(request) for request in asked] == [CreateAclsRequest, DeleteAclsRequest]
 
     asyncio.run(run())

@@ -61,7 +61,9 @@ from penstock.wire.messages.write_share_group_state import WriteShareGroupStateR
 from penstock.wire.schema import Message
 
 BATCH_BYTES_MAX: Final = 256 * 1024
-"""How much one round of snapshots or tombstones writes, give or take a record."""
+"""How much one round of snapshots writes, give or take a record. The tombstones of a deleted topic
+are one batch: a few dozen bytes for each share-partition.
+"""
 
 
 class PruneTo(NamedTuple):

@@ -107,7 +107,9 @@ class Rig:
             shard.placed(key, value, offset)
         return shard
 
-    def crash(self) -> Effects:
-        """The next coordinator takes over."""
+    def crash(self, lost: int = 0) -> Effects:
+        """The next coordinator takes over; so many of the last records were never committed."""
+        assert lost <= len(self.log)
+        del self.log[len(self.log) - lost :]
         self.shard = self.replayed()
         return self.apply(self.shard.loaded(self.now))
