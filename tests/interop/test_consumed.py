@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -22,7 +23,7 @@ from penstock.wire.messages.list_offsets import (
 from support.cluster import Cluster
 from support.helpers import QUIET, produce_all
 from support.share_groups import SHARE_SETTINGS, set_group, share_member
-from support.waiting import eventually
+from support.waiting import CALL_SECONDS_MAX, eventually
 
 pytestmark = [pytest.mark.penstock_only, pytest.mark.timeout(180)]
 
@@ -68,8 +69,18 @@ def set_consumed(cluster: Cluster, topic: str, value: str) -> None:
         "penstock.retention.consumed", value, incremental_operation=AlterConfigOpType.SET
     )
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for done in cluster.admin().incremental_alter_configs([resource]).values():
-        done.result(20)
+
+    def altered() -> bool:
+        """With a new client: one that knows of a controller which has died waits for that one."""
+        client = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        try:
+            for done in client.incremental_alter_configs([resource], request_timeout=2).values():
+                done.result(CALL_SECONDS_MAX)
+        except KafkaException:
+            return False
+        return True
+
+    eventually(altered)
 
 
 class Group:
