@@ -374,6 +374,7 @@ def test_a_record_limit_is_exact_and_the_batch_is_sent_whole(tmp_path: Path) -> 
     run(test)
 
 
+@pytest.mark.uncompiled  # `read` is put in the place of a method
 def test_partitions_behind_are_not_read_when_there_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
